@@ -1,0 +1,1 @@
+"""The `outrider` commands of the cloud side."""

@@ -1,0 +1,106 @@
+"""Serve a target model to edge agents over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from outrider.cloud.server import ServerConfig, check_loopback, running_server
+from outrider.cloud.session import SessionLimits
+from outrider.cloud.target import EngineTarget
+from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, make_engine
+from outrider.cloud.verifier import Verifier, VerifierConfig
+from outrider.shared.cli import JsonOption, LogLevelOption, print_json
+
+
+def verifier(
+    target: Annotated[str, typer.Option(help=f"The target model: {FORMS}.")] = DEFAULT_TARGET,
+    listen: Annotated[str, typer.Option(help="HOST:PORT on loopback; port 0 picks a free one.")] = "127.0.0.1:7071",
+    numerics: Annotated[
+        Literal["exact", "fast"], typer.Option(help="exact: rows do not depend on what shares their pass.")
+    ] = "exact",
+    context: Annotated[int, typer.Option(min=16, help="Positions of prompt and answer together.")] = 2048,
+    max_sessions: Annotated[int, typer.Option(min=1, max=255, help="Sessions open at once.")] = 4,
+    max_branches: Annotated[int, typer.Option(min=0, max=255, help="Side branches that a pass can hold.")] = 8,
+    window: Annotated[int, typer.Option(min=32, max=4096, help="Live nodes that a session may have.")] = 256,
+    max_run_ahead: Annotated[
+        int, typer.Option(min=1, help="Tokens that a session may have decoded ahead of its edge.")
+    ] = 1024,
+    max_rows: Annotated[int, typer.Option(min=64, max=1024, help="Rows of one pass over all sessions.")] = 512,
+    dtype: Annotated[Literal["fp32", "bf16", "fp16"], typer.Option(help="For transformers targets.")] = "fp32",
+    device: Annotated[str, typer.Option(help="For transformers targets: cpu, cuda or auto.")] = "cpu",
+    gpu_layers: Annotated[int, typer.Option(help="For llama targets: layers to put on the GPU.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="For llama targets; 0 takes all cores.")] = 0,
+    reflection: Annotated[bool, typer.Option("--reflection", help="Offer gRPC reflection.")] = False,
+    stop_with_stdin: Annotated[
+        bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends, as a child process should.")
+    ] = False,
+    json: JsonOption = False,
+    log_level: LogLevelOption = None,
+) -> None:
+    """Serve a target model to edge agents until interrupted.
+
+    The first line on standard output, once all is ready, says where it listens.
+    """
+    check_loopback(listen)
+    target_config = TargetConfig(
+        spec=target,
+        numerics=numerics,
+        context_length=context,
+        max_sessions=max_sessions,
+        max_branches=max_branches,
+        dtype=dtype,
+        device=device,
+        gpu_layers=gpu_layers,
+        threads=threads,
+    )
+    config = VerifierConfig(
+        max_rows=max_rows,
+        session=SessionLimits(window=window, max_run_ahead=max_run_ahead, max_pass_nodes=min(64, max_rows // 2)),
+    )
+    server_config = ServerConfig(listen=listen, reflection=reflection)
+    asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
+
+
+async def _serve(
+    target_config: TargetConfig,
+    config: VerifierConfig,
+    server_config: ServerConfig,
+    stop_with_stdin: bool,
+    as_json: bool,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    if stop_with_stdin:
+        await _stop_at_end_of_stdin(stop)
+    target = await EngineTarget.load(lambda: make_engine(target_config))
+    served = Verifier(target, config)
+    async with running_server(served, server_config) as port:
+        host = server_config.listen.rpartition(":")[0]
+        info = served.info()
+        if as_json:
+            print_json({"listening": f"{host}:{port}", "model": info.model, "numerics": info.numerics})
+        else:
+            print(f"listening on {host}:{port}, target {info.model}, numerics {info.numerics}", flush=True)
+        await stop.wait()
+
+
+async def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(ValueError, OSError):
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+        async def watch() -> None:
+            await reader.read()
+            stop.set()
+
+        task = loop.create_task(watch())
+        task.add_done_callback(lambda _: stop.set())

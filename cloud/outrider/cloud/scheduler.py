@@ -1,0 +1,142 @@
+"""Packs what all sessions want into one pass of the target at a time: collect, pass, commit. Sessions that have nothing
+to check are left out; none is left out twice in a row for lack of room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from outrider.cloud.session import PassTiming, Session
+from outrider.cloud.target import PassWork, Target
+from outrider.cloud.walk import WalkResult
+from outrider.shared.errors import OutriderError, Reason
+
+logger = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Runs passes for as long as its task lives. `max_rows` bounds the rows of a pass over all sessions.
+
+    `on_idle_slot` is called with each session that has ended and is in no pass any more.
+    """
+
+    def __init__(self, target: Target, max_rows: int, on_idle_slot: Callable[[Session], None]) -> None:
+        self._target = target
+        self._max_rows = max_rows
+        self._on_idle_slot = on_idle_slot
+        self._queue: deque[Session] = deque()
+        self._wake = asyncio.Event()
+        self.passes = 0
+
+    def add(self, session: Session) -> None:
+        """Give `session` a share of the passes."""
+        self._queue.append(session)
+        self.wake(session)
+
+    def wake(self, session: Session) -> None:
+        """Tell that `session` may have something to do now."""
+        if session.ready_since is None:
+            session.ready_since = self._now()
+        self._wake.set()
+
+    def end(self, session: Session) -> None:
+        """Give the slot of a finished session back: now, or when the pass it is in has ended."""
+        assert session.finished
+        session.released = True
+        if not session.in_pass and session in self._queue:
+            self._queue.remove(session)
+            self._on_idle_slot(session)
+
+    async def run(self) -> None:
+        """The loop; ends only by cancellation."""
+        while True:
+            batch = self._collect()
+            if not batch:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            await self._run_pass(batch)
+            # Let what arrived during the pass be read before the next one is packed.
+            await asyncio.sleep(0)
+
+    def _collect(self) -> list[tuple[Session, PassWork]]:
+        """The work of the next pass: sessions in turn, until the rows or the side branches run out."""
+        batch: list[tuple[Session, PassWork]] = []
+        rows, branches = 0, self._target.spec.max_branches
+        left_out: list[Session] = []
+        for _ in range(len(self._queue)):
+            session = self._queue.popleft()
+            work = session.next_work(self._target.cached_length(session.slot), branches)
+            if work is None:
+                session.ready_since = None
+                self._queue.append(session)
+                continue
+            needed = len(work.rows.append) + len(work.rows.node_tokens)
+            if batch and rows + needed > self._max_rows:
+                left_out.append(session)
+                continue
+            rows += needed
+            branches -= _branch_count(work)
+            batch.append((session, work))
+        # Those left out come first next time, those served last.
+        self._queue.extendleft(reversed(left_out))
+        self._queue.extend(session for session, _ in batch)
+        return batch
+
+    async def _run_pass(self, batch: list[tuple[Session, PassWork]]) -> None:
+        started = self._now()
+        queue_ns: list[int] = []
+        for session, _ in batch:
+            waited = 0.0 if session.ready_since is None else started - session.ready_since
+            queue_ns.append(_nanoseconds(waited))
+            session.in_pass = True
+            session.ready_since = None
+        try:
+            results = await self._target.run_pass([work for _, work in batch])
+        except Exception:
+            incident = secrets.token_hex(8)
+            logger.exception("pass failed, incident %s", incident)
+            for session, _ in batch:
+                session.cache_is_sound = False
+                session.fail(OutriderError(Reason.INTERNAL, f"Incident {incident}."))
+        else:
+            self._complete(batch, results, queue_ns, _nanoseconds(self._now() - started))
+        finally:
+            for session, _ in batch:
+                session.in_pass = False
+                if session.released:
+                    self.end(session)
+
+    def _complete(
+        self,
+        batch: list[tuple[Session, PassWork]],
+        results: Sequence[WalkResult | None],
+        queue_ns: list[int],
+        pass_ns: int,
+    ) -> None:
+        self.passes += 1
+        load_percent = self._load_percent()
+        for (session, _), waited_ns, result in zip(batch, queue_ns, results, strict=True):
+            session.complete(result, PassTiming(waited_ns, pass_ns, load_percent))
+
+    def _load_percent(self) -> int:
+        waiting = sum(1 for session in self._queue if session.ready_since is not None)
+        return min(100, 100 * waiting // max(1, self._target.spec.max_slots))
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000_000)
+
+
+def _branch_count(work: PassWork) -> int:
+    """Leaves of the work's tree beside the first."""
+    parents = work.rows.node_parents
+    return max(0, len(parents) - len(set(parents)))

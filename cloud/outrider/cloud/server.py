@@ -1,0 +1,88 @@
+"""A gRPC server around a verifier: port, keepalive, message limits, health and (on request) reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from outrider.cloud.service import VerifierService
+from outrider.cloud.verifier import Verifier
+from outrider.shared.errors import OutriderError, Reason
+from outrider.v1 import verifier_pb2, verifier_pb2_grpc
+
+SERVICE_NAME = verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name
+MAX_MESSAGE_BYTES = 1 << 20
+STOP_GRACE_S = 2.0
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Where to listen ("HOST:PORT", port 0 picks a free one) and whether to offer reflection."""
+
+    listen: str = "127.0.0.1:7071"
+    reflection: bool = False
+
+
+@contextlib.asynccontextmanager
+async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncIterator[int]:
+    """Serve `verifier` inside the context; yields the port.
+
+    Raises LISTEN_NOT_LOOPBACK, or PORT_IN_USE where the address cannot be bound.
+    """
+    check_loopback(config.listen)
+    server = grpc.aio.server(options=_OPTIONS)
+    verifier_pb2_grpc.add_VerifierServiceServicer_to_server(VerifierService(verifier), server)  # type: ignore[no-untyped-call]
+    checker = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checker, server)
+    if config.reflection:
+        from grpc_reflection.v1alpha import reflection  # noqa: PLC0415 - optional and off by default
+
+        reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    try:
+        port = server.add_insecure_port(config.listen)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise OutriderError(Reason.PORT_IN_USE, f"cannot listen on {config.listen}.")
+    async with verifier.running():
+        await server.start()
+        for name in ("", SERVICE_NAME):
+            await checker.set(name, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            yield port
+        finally:
+            await checker.enter_graceful_shutdown()
+            await asyncio.shield(server.stop(STOP_GRACE_S))
+
+
+def check_loopback(listen: str) -> None:
+    """Raise LISTEN_NOT_LOOPBACK for an address others can reach, or USAGE for one that is none."""
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise OutriderError(Reason.USAGE, f"--listen {listen!r}: expected HOST:PORT.")
+    if host == "localhost":
+        return
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise OutriderError(Reason.USAGE, f"--listen {listen!r}: {host!r} is no IP address.") from None
+    if not address.is_loopback:
+        raise OutriderError(
+            Reason.LISTEN_NOT_LOOPBACK,
+            f"{host} can be reached from outside, and this version has no transport security.",
+        )

@@ -1,0 +1,107 @@
+"""The gRPC face of a verifier: converts, calls, converts, and turns every failure into a status with a reason. It
+holds no state of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from outrider.cloud.verifier import Verifier
+from outrider.shared.convert import EdgeMessageReader, cloud_message_to_pb, info_to_pb
+from outrider.shared.errors import ERROR_DOMAIN, OutriderError, Reason
+from outrider.shared.messages import CloudMessage, EdgeMessage
+from outrider.shared.tokenizer_asset import TokenizerFormat
+from outrider.v1 import verifier_pb2 as pb
+from outrider.v1 import verifier_pb2_grpc as pb_grpc
+
+logger = logging.getLogger(__name__)
+
+STATUS_DETAILS_KEY = "grpc-status-details-bin"
+TOKENIZER_PART_BYTES = 1 << 20
+_FORMAT_TO_PB = {
+    TokenizerFormat.GGUF: pb.GetTokenizerResponse.FORMAT_GGUF,
+    TokenizerFormat.TOKENIZER_JSON: pb.GetTokenizerResponse.FORMAT_TOKENIZER_JSON,
+}
+
+Context = Any  # grpc.aio.ServicerContext, whose stubs leave read and write untyped
+
+
+class _GrpcCloudLink:
+    """A `CloudLink` over a servicer context."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reader = EdgeMessageReader()
+
+    async def send(self, message: CloudMessage) -> None:
+        """See `CloudLink.send`."""
+        await self._context.write(cloud_message_to_pb(message))
+
+    async def receive(self) -> EdgeMessage | None:
+        """See `CloudLink.receive`."""
+        while True:
+            request = await self._context.read()
+            if request == grpc.aio.EOF:
+                return None
+            message = self._reader.read(request)
+            if message is not None:
+                return message
+
+
+class VerifierService(pb_grpc.VerifierServiceServicer):
+    """`outrider.v1.VerifierService` over a `Verifier`."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier = verifier
+
+    async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
+        """What the verifier serves."""
+        return info_to_pb(self._verifier.info())
+
+    async def GetTokenizer(
+        self, request: pb.GetTokenizerRequest, context: Context
+    ) -> AsyncIterator[pb.GetTokenizerResponse]:
+        """The target's tokenizer, in parts."""
+        asset = self._verifier.tokenizer_asset
+        yield pb.GetTokenizerResponse(format=_FORMAT_TO_PB[asset.format], chat_template=asset.chat_template)
+        for start in range(0, len(asset.data), TOKENIZER_PART_BYTES):
+            yield pb.GetTokenizerResponse(data=asset.data[start : start + TOKENIZER_PART_BYTES])
+
+    async def Decode(self, request_iterator: object, context: Context) -> None:
+        """One answer."""
+        try:
+            await self._verifier.serve(_GrpcCloudLink(context))
+        except OutriderError as error:
+            await _abort(context, error)
+        except grpc.aio.AbortError:
+            raise
+        except Exception:
+            incident = secrets.token_hex(8)
+            logger.exception("stream failed, incident %s", incident)
+            await _abort(context, OutriderError(Reason.INTERNAL, f"Incident {incident}."))
+
+
+async def _abort(context: Context, error: OutriderError) -> NoReturn:
+    code = grpc.StatusCode[error.status]
+    status = status_pb2.Status(code=code.value[0], message=error.message, details=_details(error))
+    await context.abort(code, error.message, ((STATUS_DETAILS_KEY, status.SerializeToString()),))
+    raise AssertionError("abort raises")
+
+
+def _details(error: OutriderError) -> list[any_pb2.Any]:
+    info = any_pb2.Any()
+    info.Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN))
+    if error.retry_after_s is None:
+        return [info]
+    delay = duration_pb2.Duration()
+    delay.FromNanoseconds(round(error.retry_after_s * 1_000_000_000))
+    retry = any_pb2.Any()
+    retry.Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return [info, retry]

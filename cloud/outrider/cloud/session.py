@@ -1,0 +1,161 @@
+"""The verifier's side of one answer: its tree, its text, and what it wants from the next pass. A state machine without
+clock, wire or tasks of its own; messages for the edge go to `outbox`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from outrider.cloud.target import PassWork
+from outrider.cloud.targets.base import SlotRows
+from outrider.cloud.walk import WalkResult, WalkRules
+from outrider.shared.errors import OutriderError
+from outrider.shared.messages import CloudMessage, Commit, Finished, FinishReason, Grow, Open, Opened
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.token_tree import NO_NODE, Node, VerifierTree
+from outrider.shared.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """What the operator allows one session. Counts of nodes, of tokens ahead, of nodes and prefill rows a pass."""
+
+    window: int = 256
+    max_run_ahead: int = 1024
+    max_pass_nodes: int = 64
+    prefill_chunk: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PassTiming:
+    """How long the session's work waited and how long the pass took, in nanoseconds; load in percent of a pass."""
+
+    queue_ns: int
+    pass_ns: int
+    load_percent: int
+
+
+class Session:
+    """One answer being decoded in one slot of the target."""
+
+    def __init__(
+        self, session_id: str, slot: int, request: Open, vocabulary: Vocabulary, end: int, limits: SessionLimits
+    ) -> None:
+        """`end` is the answer length at which it is complete; the request has been checked."""
+        self.session_id = session_id
+        self.slot = slot
+        self.outbox: asyncio.Queue[CloudMessage | OutriderError | None] = asyncio.Queue()
+        self.finished = False
+        self.in_pass = False
+        self.cache_is_sound = True
+        self.released = False
+        self.ready_since: float | None = None
+        self.passes = 0
+        self.prefill_passes = 0
+        self._limits = limits
+        self._vocabulary = vocabulary
+        self._want_gaps = request.want_gaps
+        stop_ids = vocabulary.stop_ids | frozenset(request.stop_ids)
+        self._rules = WalkRules(
+            Chooser(request.sampling, request.seed, request.prompt_ids, vocabulary.size), stop_ids, end
+        )
+        self._tree = VerifierTree(request.prompt_ids, request.committed_ids, window=limits.window, stop_ids=stop_ids)
+        self._sequence = [*request.prompt_ids, *request.committed_ids]
+        self._run_to = 0
+        self._snapshot_nodes: tuple[Node, ...] = ()
+
+    @property
+    def sequence(self) -> list[int]:
+        """Prompt and committed ids; not to be changed."""
+        return self._sequence
+
+    def opened(self, reused_length: int) -> Opened:
+        """The answer to Open."""
+        return Opened(
+            session_id=self.session_id,
+            committed_length=self._tree.committed_length,
+            hash=self._tree.hash,
+            window=self._limits.window,
+            token_limit=self._rules.end,
+            reused_length=reused_length,
+        )
+
+    def grow(self, message: Grow) -> None:
+        """Take nodes and credit in; after the end they are ignored. Raises what `VerifierTree.grow` raises, and
+        TOKEN_OUT_OF_RANGE.
+        """
+        if self.finished:
+            return
+        self._vocabulary.check_ids(message.tokens, "Grow.tokens")
+        self._tree.grow(message)
+        granted = min(message.run_to, message.base + self._limits.max_run_ahead)
+        self._run_to = max(self._run_to, granted)
+
+    def next_work(self, cached_length: int, max_branches: int) -> PassWork | None:
+        """What the next pass should do for this session, or None. `cached_length` is what the slot has cached,
+        `max_branches` how many side branches the pass still has room for.
+        """
+        if self.finished or self.in_pass:
+            return None
+        missing = self._sequence[cached_length:]
+        if len(missing) > 1:
+            chunk = missing[:-1][: self._limits.prefill_chunk]
+            return PassWork(SlotRows(self.slot, chunk, want_logits=False))
+        if not self._tree.live_count and self._tree.committed_length >= self._run_to:
+            return None
+        snapshot = self._tree.snapshot(self._limits.max_pass_nodes, max_branches, self._rules.end)
+        self._snapshot_nodes = snapshot.nodes
+        return PassWork(
+            SlotRows(self.slot, missing, snapshot.tokens, snapshot.parents),
+            tuple(self._tree.committed),
+            self._rules,
+        )
+
+    def complete(self, result: WalkResult | None, timing: PassTiming) -> None:
+        """Take in what a pass found: move the root, tell the edge, finish if the answer is complete."""
+        if result is None:
+            self.prefill_passes += 1
+            return
+        self.passes += 1
+        accepted = [self._snapshot_nodes[index] for index in result.path]
+        corrections = [] if result.correction is None else [result.correction]
+        tokens = [*(node.token for node in accepted), *corrections]
+        base = self._tree.committed_length
+        self._tree.advance(tokens)
+        self._sequence.extend(tokens)
+        if self.finished:
+            return
+        self.outbox.put_nowait(
+            Commit(
+                base=base,
+                accepted_node=accepted[-1].node_id if accepted else NO_NODE,
+                tokens=tuple(corrections),
+                committed_length=self._tree.committed_length,
+                hash=self._tree.hash,
+                checked_count=result.checked_count,
+                queue_ns=timing.queue_ns,
+                pass_ns=timing.pass_ns,
+                load_percent=timing.load_percent,
+                gaps=result.gaps if self._want_gaps else (),
+            )
+        )
+        if result.finish is not None:
+            self.finish(result.finish)
+
+    def finish(self, reason: FinishReason) -> None:
+        """End the answer; a second call does nothing."""
+        if not self.finished:
+            self.finished = True
+            self.outbox.put_nowait(Finished(reason, self.passes, self.prefill_passes))
+
+    def fail(self, error: OutriderError | None) -> None:
+        """End the stream with `error`, or (None) without a word because the edge has gone."""
+        if not self.finished:
+            self.finished = True
+            self.outbox.put_nowait(error)
+
+    def check_integrity(self) -> None:
+        """Assert the invariants of the tree and of the text."""
+        self._tree.check_integrity()
+        assert self._sequence[len(self._sequence) - self._tree.committed_length :] == self._tree.committed

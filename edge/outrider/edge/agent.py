@@ -1,0 +1,213 @@
+"""The edge agent: connects a drafter, a verifier and the target's tokenizer, and answers prompts with them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from outrider.edge.answer import Answer, AnswerSetup
+from outrider.edge.chat_template import ChatTemplate, Message
+from outrider.edge.chunks import Chunk, ChunkAssembler, Result
+from outrider.edge.control.fixed import FixedControl
+from outrider.edge.drafters.base import Drafter, DraftSession
+from outrider.edge.drafters.scripted import ScriptedDrafter
+from outrider.edge.drafters.spec import DEFAULT_DRAFTER, make_drafter
+from outrider.edge.link import VerifierClient
+from outrider.edge.target_tokenizer import fetch_tokenizer
+from outrider.edge.tokenizer import PlainTokenizer
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import FinishReason, Open, VerifierInfo
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.sampling.options import Sampling
+from outrider.shared.token_tree import Origin
+
+PACES = ("patient", "eager")
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How the edge drafts: the drafting flags of the command line. Without a `pace`, a drafter is given time
+    (patient) and the verifier goes on alone where there is none (eager).
+    """
+
+    drafter: str = DEFAULT_DRAFTER
+    control: str = "fixed"
+    gamma: int = 5
+    branch: int = 1
+    pace: str | None = None
+
+    def make_control(self) -> FixedControl:
+        """The policy of one answer; raises USAGE for a value that is not possible."""
+        if self.control != "fixed":
+            raise OutriderError(Reason.USAGE, f"--control {self.control!r}: this version has only fixed.")
+        if self.pace is not None and self.pace not in PACES:
+            raise OutriderError(Reason.USAGE, f"--pace {self.pace!r}: expected one of {', '.join(PACES)}.")
+        return FixedControl(self.gamma, self.branch)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """Per-answer options beside sampling. `prefix_of` names an earlier session (`Result.session_id`) whose cached
+    prefix the verifier may take over; `want_gaps` asks for score gaps.
+    """
+
+    prefix_of: str = ""
+    want_gaps: bool = False
+
+
+@dataclass(slots=True)
+class Agent:
+    """Answers prompts through one verifier. Make it with `connect`; several answers may run at once."""
+
+    info: VerifierInfo
+    drafting: Drafting
+    tokenizer: PlainTokenizer
+    chat_template: ChatTemplate
+    _client: VerifierClient = field(repr=False)
+    _drafter: Drafter | None = field(repr=False)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connect(cls, verifier: str, drafter: str = DEFAULT_DRAFTER, **drafting: object) -> AsyncIterator[Agent]:
+        """An agent for the verifier at HOST:PORT; further arguments are the fields of `Drafting`.
+
+        Raises VERIFIER_UNREACHABLE, VOCABULARY_MISMATCH, USAGE, and what loading the drafter raises.
+        """
+        try:
+            how = Drafting(drafter=drafter, **drafting)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise OutriderError(Reason.USAGE, f"{error}.") from None
+        control = how.make_control()
+        client = VerifierClient(verifier)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(client.close)
+            info = await client.get_info()
+            control.check_fits(info.limits.window)
+            tokenizer, chat_template = await fetch_tokenizer(client, info)
+            made = await make_drafter(drafter, info)
+            if made is not None:
+                stack.push_async_callback(made.close)
+            yield cls(info, how, tokenizer, chat_template, client, made)
+
+    @property
+    def draft_model(self) -> str:
+        """Name of what drafts, "none" without."""
+        return self._drafter.name if self._drafter else "none"
+
+    async def stream(
+        self,
+        messages: str | Sequence[Message],
+        sampling: Sampling | None = None,
+        options: AnswerOptions | None = None,
+    ) -> AsyncIterator[Chunk]:
+        """Answer a conversation (a text is a conversation of one user message) as chunks of final text.
+
+        The last chunk has no text and holds the `Result`. Leaving the iteration early cancels the answer.
+        """
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        prompt_ids = self.chat_template.prompt_ids(messages)
+        async for chunk in self.stream_ids(prompt_ids, sampling, options):
+            yield chunk
+
+    async def stream_ids(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling | None = None,
+        options: AnswerOptions | None = None,
+    ) -> AsyncIterator[Chunk]:
+        """Continue `prompt_ids`; see `stream`."""
+        sampling = sampling or Sampling()
+        options = options or AnswerOptions()
+        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
+        request = Open(
+            prompt_ids=tuple(prompt_ids),
+            sampling=sampling,
+            seed=seed,
+            max_tokens=sampling.max_tokens,
+            prefix_of=options.prefix_of,
+            required_features=("gaps",) if options.want_gaps else (),
+            want_gaps=options.want_gaps,
+        )
+        # Checked here too: a drafter must not see them, whatever a verifier would say.
+        self.tokenizer.vocabulary.check_ids(request.prompt_ids, "prompt")
+        self.tokenizer.vocabulary.check_ids(sampling.logit_bias, "logit_bias")
+        if isinstance(self._drafter, ScriptedDrafter):
+            self._drafter.references[request.prompt_ids] = await self._reference(request)
+        draft = self._open_draft(request)
+        answer = Answer(self._setup(request, draft), self._client.open_stream(), draft)
+        async for chunk in self._assemble(answer, request):
+            yield chunk
+
+    async def _assemble(self, answer: Answer, request: Open) -> AsyncIterator[Chunk]:
+        assembler = ChunkAssembler(self.tokenizer.vocabulary, self.info.stop_ids, request.sampling.stop)
+        async with contextlib.aclosing(answer.committed()) as commits:
+            async for tokens in commits:
+                for chunk in assembler.push(tokens):
+                    yield chunk
+                if assembler.stopped:
+                    break
+        for chunk in assembler.flush():
+            yield chunk
+        reason = FinishReason.STOP if assembler.stopped else answer.finish_reason or FinishReason.CANCELLED
+        result = Result(
+            text=assembler.text,
+            token_ids=assembler.token_ids,
+            finish_reason=reason.value,
+            session_id=answer.session_id,
+            stats=self._report(answer, assembler, request),
+            committed_ids=list(answer.tree.committed),
+            gaps=answer.gaps,
+        )
+        yield Chunk("", [], Origin.CLOUD, result)
+
+    def _report(self, answer: Answer, assembler: ChunkAssembler, request: Open) -> dict[str, object]:
+        return {
+            "prompt_tokens": len(request.prompt_ids),
+            **answer.stats.report(len(assembler.token_ids)),
+            "seed": request.seed,
+            "model": self.info.model,
+            "draft_model": self.draft_model,
+            "numerics": self.info.numerics,
+            "settings": self._settings(request),
+        }
+
+    def _settings(self, request: Open) -> dict[str, object]:
+        sampling = request.sampling.model_dump(mode="json") | {"seed": request.seed}
+        return {
+            "sampling": sampling,
+            "drafter": self.drafting.drafter,
+            "control": self.drafting.control,
+            "gamma": self.drafting.gamma,
+            "branch": self.drafting.branch,
+            "pace": "eager" if self._is_eager(self._drafter is not None) else "patient",
+            "verifier": dict(self.info.settings) | {"engine": self.info.engine, "revision": self.info.revision},
+        }
+
+    def _open_draft(self, request: Open) -> DraftSession | None:
+        if self._drafter is None:
+            return None
+        chooser = Chooser(request.sampling, request.seed, request.prompt_ids, self.tokenizer.vocabulary.size)
+        return self._drafter.open(request.prompt_ids, chooser)
+
+    def _setup(self, request: Open, draft: DraftSession | None) -> AnswerSetup:
+        return AnswerSetup(
+            request=request,
+            limits=self.info.limits,
+            stop_ids=self.info.stop_ids,
+            control=self.drafting.make_control(),
+            eager=self._is_eager(draft is not None),
+        )
+
+    def _is_eager(self, has_drafter: bool) -> bool:
+        return self.drafting.pace == "eager" if self.drafting.pace else not has_drafter
+
+    async def _reference(self, request: Open) -> list[int]:
+        """The target's own answer, for a drafter that is told it."""
+        answer = Answer(self._setup(request, None), self._client.open_stream(), None)
+        async with contextlib.aclosing(answer.committed()) as commits:
+            async for _ in commits:
+                pass
+        return list(answer.tree.committed)

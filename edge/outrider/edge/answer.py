@@ -1,0 +1,202 @@
+"""One answer at the edge: a task that takes commits in and a task that grows the tree and sends, over one replica of
+the tree. Plain asyncio over a link and a drafting session; time comes from the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Wait
+from outrider.edge.drafters.base import DraftSession
+from outrider.edge.stats import AnswerStats
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.link import EdgeLink
+from outrider.shared.messages import (
+    INITIAL_WINDOW,
+    Close,
+    Commit,
+    Finished,
+    FinishReason,
+    Limits,
+    Open,
+    Opened,
+)
+from outrider.shared.token_tree import CommittedToken, DraftTree, Node
+
+LEAST_PROBABILITY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSetup:
+    """What an answer needs besides link and drafter. With `eager` the verifier goes on by itself, up to its limit;
+    otherwise it decodes only what it is asked to check.
+    """
+
+    request: Open
+    limits: Limits
+    stop_ids: frozenset[int]
+    control: Control
+    eager: bool
+
+
+class Answer:
+    """Decodes one answer. Iterate over `committed()` once; leaving it early closes the session."""
+
+    def __init__(self, setup: AnswerSetup, link: EdgeLink, draft: DraftSession | None) -> None:
+        self.stats = AnswerStats()
+        self.session_id = ""
+        self.finish_reason: FinishReason | None = None
+        self.gaps: list[float] = []
+        self.tree = DraftTree(setup.request.prompt_ids, setup.request.committed_ids)
+        self._setup = setup
+        self._link = link
+        self._draft = draft
+        self._window = INITIAL_WINDOW
+        self._end = setup.request.max_tokens
+        self._run_to = 0
+        self._open_sent_bytes = self._opened_received_bytes = 0
+        self._changed = asyncio.Event()
+        self._fresh: asyncio.Queue[list[CommittedToken] | None] = asyncio.Queue()
+        self._began = self._waiting_since = self._now()
+
+    async def committed(self) -> AsyncGenerator[list[CommittedToken], None]:
+        """The tokens of each commit as they become final, until the answer is complete.
+
+        Raises what the verifier answers and what the link and the drafter raise.
+        """
+        await self._link.send(self._setup.request)
+        self._open_sent_bytes = self._link.sent_bytes
+        tasks = [
+            asyncio.create_task(self._take_commits(), name="take-commits"),
+            asyncio.create_task(self._grow_and_send(), name="grow-and-send"),
+        ]
+        for task in tasks:
+            # Whichever ends first, by success or failure, ends the answer.
+            task.add_done_callback(lambda _: self._fresh.put_nowait(None))
+        try:
+            while (tokens := await self._fresh.get()) is not None:
+                yield tokens
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._end_session()
+
+    async def _take_commits(self) -> None:
+        """Follow the verifier until it says that the answer is complete."""
+        while True:
+            message = await self._link.receive()
+            match message:
+                case Opened():
+                    self._on_opened(message)
+                case Commit():
+                    self._on_commit(message)
+                case Finished():
+                    self.finish_reason = message.reason
+                    return
+                case None:
+                    raise OutriderError(Reason.VERIFIER_UNREACHABLE, "the stream ended before the answer was complete.")
+            self._changed.set()
+
+    async def _grow_and_send(self) -> None:
+        """Draft and send as the policy says, for as long as the answer lasts."""
+        while True:
+            self._changed.clear()
+            if self._is_complete():
+                await self._changed.wait()
+                continue
+            await self._extend_credit()
+            bounds = DraftBounds(self._window, self._setup.stop_ids, self._end)
+            step = self._setup.control.next_step(self.tree, bounds) if self._draft else Wait()
+            match step:
+                case Expand():
+                    await self._expand(step.node, step.count)
+                case Send():
+                    await self._send(step.nodes)
+                case Wait():
+                    if self._nothing_in_flight():
+                        await self._ask_for(self.tree.committed_length + 1)
+                    await self._changed.wait()
+
+    def _on_opened(self, opened: Opened) -> None:
+        if opened.hash != self.tree.hash or opened.committed_length != self.tree.committed_length:
+            raise OutriderError(Reason.PEER_VIOLATION, "the verifier opened another text than the one asked for.")
+        self.session_id = opened.session_id
+        self._window = opened.window
+        self._end = opened.token_limit
+        self.stats.reused_tokens = opened.reused_length
+        self._opened_received_bytes = self._link.received_bytes
+
+    def _on_commit(self, commit: Commit) -> None:
+        now = self._now()
+        tokens = self.tree.commit(commit)
+        self.stats.on_commit(commit, tokens, now - self._waiting_since)
+        self._waiting_since = now
+        if not self.stats.ttft_s:
+            self.stats.ttft_s = now - self._began
+        self.gaps.extend(commit.gaps)
+        self._fresh.put_nowait(tokens)
+
+    async def _expand(self, node: Node, count: int) -> None:
+        assert self._draft is not None
+        answer_ids = [*self.tree.committed, *self.tree.path(node)]
+        began = self._now()
+        proposals = await self._draft.propose(answer_ids, count)
+        self.stats.draft_s += self._now() - began
+        # The root may have moved on meanwhile; guesses below a dead node are of no use.
+        node.expanded = True
+        if self.tree.is_live(node):
+            for proposal in proposals:
+                log_probability = math.log(max(proposal.probability, LEAST_PROBABILITY))
+                self.tree.add(node, proposal.token, log_probability)
+
+    async def _send(self, nodes: tuple[Node, ...]) -> None:
+        grow = self.tree.compose(nodes, self._run_to)
+        self.stats.on_sent(grow)
+        self._waiting_since = self._now()
+        await self._link.send(grow)
+
+    async def _extend_credit(self) -> None:
+        """Let an eager verifier run on, well before its credit is used up."""
+        if self._setup.eager:
+            committed = self.tree.committed_length
+            ahead = self._setup.limits.max_run_ahead
+            if self._run_to < self._end and self._run_to - committed <= ahead // 2:
+                await self._ask_for(min(self._end, committed + ahead))
+
+    def _is_complete(self) -> bool:
+        """Whether the committed text ends the answer; the verifier is about to say so."""
+        committed = self.tree.committed
+        return len(committed) >= self._end or (bool(committed) and committed[-1] in self._setup.stop_ids)
+
+    def _nothing_in_flight(self) -> bool:
+        return self.tree.live_count == 0 and self._run_to <= self.tree.committed_length
+
+    async def _ask_for(self, length: int) -> None:
+        """Let the verifier decode without guesses up to committed length `length`."""
+        self._run_to = length
+        await self._send(())
+
+    async def _end_session(self) -> None:
+        """Tell the verifier unless it knows; the caller may have walked away from an answer that goes on."""
+        with contextlib.suppress(OutriderError):
+            if self.finish_reason is None:
+                await self._link.send(Close())
+        self.stats.open_bytes = self._open_sent_bytes + self._opened_received_bytes
+        self.stats.uplink_bytes = self._link.sent_bytes - self._open_sent_bytes
+        self.stats.downlink_bytes = self._link.received_bytes - self._opened_received_bytes
+        self.stats.seconds = self._now() - self._began
+        await self._link.close()
+        if self._draft is not None:
+            await self._draft.close()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,97 @@
+"""From messages to prompt ids with the target's own chat template. Text that a user typed never becomes a control id,
+whatever it spells; ids are otherwise those of tokenizing the rendered text as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+from outrider.edge.tokenizer import ControlSplitter, PlainTokenizer
+from outrider.shared.errors import OutriderError, Reason
+
+Message = Mapping[str, str]
+ROLES = ("system", "user", "assistant", "tool")
+_PRIVATE_USE = range(0xE000, 0xF8FF)
+
+
+class ChatTemplate:
+    """Renders conversations for one tokenizer. Without a template messages are refused, plain prompts are not."""
+
+    def __init__(self, tokenizer: PlainTokenizer, template: str) -> None:
+        """Raises MODEL_UNSUPPORTED for a template that is no valid Jinja."""
+        self._tokenizer = tokenizer
+        self._splitter = ControlSplitter(tokenizer.vocabulary)
+        self._template: jinja2.Template | None = None
+        if template:
+            environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+                trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+            )
+            environment.filters["tojson"] = _to_json
+            environment.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
+            try:
+                self._template = environment.from_string(template)
+            except jinja2.TemplateError as error:
+                raise OutriderError(Reason.MODEL_UNSUPPORTED, f"the chat template is not valid: {error}.") from None
+
+    def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Prompt ids of a conversation that ends with the turn to be answered.
+
+        Raises USAGE for an unknown role or a missing text, MODEL_UNSUPPORTED where the template refuses.
+        """
+        checked = [_check_message(message) for message in messages]
+        marker = _unused_character(message["content"] for message in checked)
+        defused = [{**message, "content": self._splitter.defuse(message["content"], marker)} for message in checked]
+        return self._encode(self._render(defused), marker)
+
+    def plain_ids(self, text: str) -> list[int]:
+        """Prompt ids of `text` as it is, without a template and without control ids."""
+        return self._tokenizer.encode(text)
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        if self._template is None:
+            raise OutriderError(Reason.MODEL_UNSUPPORTED, "the target has no chat template; give a plain prompt.")
+        try:
+            return self._template.render(messages=messages, add_generation_prompt=True, tools=None)
+        except jinja2.TemplateError as error:
+            raise OutriderError(Reason.MODEL_UNSUPPORTED, f"the chat template refuses this: {error}.") from None
+
+    def _encode(self, rendered: str, marker: str) -> list[int]:
+        ids: list[int] = []
+        for part in self._splitter.split(rendered):
+            control = self._splitter.id_of_text.get(part)
+            if control is not None:
+                ids.append(control)
+            else:
+                ids.extend(self._tokenizer.encode(part.replace(marker, "")))
+        return ids
+
+
+def _check_message(message: Message) -> dict[str, str]:
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES or not isinstance(content, str):
+        raise OutriderError(Reason.USAGE, f"a message needs a role out of {', '.join(ROLES)} and a text; got {role!r}.")
+    return {"role": role, "content": content}
+
+
+def _unused_character(texts: Any) -> str:
+    used = set().union(*texts)
+    return next(chr(code) for code in _PRIVATE_USE if chr(code) not in used)
+
+
+def _to_json(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(layout: str) -> str:
+    return datetime.now().strftime(layout)

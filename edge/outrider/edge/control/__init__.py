@@ -1,0 +1,1 @@
+"""Policies that decide how far to draft and what to send."""

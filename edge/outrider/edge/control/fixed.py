@@ -1,0 +1,47 @@
+"""The simplest policy: draft γ tokens below the root, send them in one message, wait for the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outrider.edge.control.base import DraftBounds, Expand, Send, Step, Wait
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.token_tree import DraftTree, Node
+
+
+@dataclass(frozen=True, slots=True)
+class FixedControl:
+    """A chain of `gamma` tokens, each with `branch - 1` siblings that are not expanded further."""
+
+    gamma: int = 5
+    branch: int = 1
+
+    def __post_init__(self) -> None:
+        if self.gamma < 1 or self.branch < 1:
+            raise OutriderError(Reason.USAGE, f"gamma = {self.gamma}, branch = {self.branch}: both must be at least 1.")
+
+    def check_fits(self, window: int) -> None:
+        """Raise USAGE if one round is more than the verifier takes."""
+        if self.gamma * self.branch > window:
+            raise OutriderError(
+                Reason.USAGE,
+                f"gamma {self.gamma} x branch {self.branch} is more than the verifier's window of {window}.",
+            )
+
+    def next_step(self, tree: DraftTree, bounds: DraftBounds) -> Step:
+        """See `Control.next_step`."""
+        node = tree.root
+        fresh: list[Node] = []
+        for _ in range(min(self.gamma, bounds.end - tree.committed_length)):
+            is_leaf = node is not tree.root and node.token in bounds.stop_ids
+            if is_leaf:
+                break
+            if not node.expanded:
+                return Expand(node, self.branch)
+            if not node.children:
+                break
+            fresh.extend(child for child in node.children.values() if not child.node_id)
+            # The drafter's first choice was added first.
+            node = next(iter(node.children.values()))
+        room = bounds.window - tree.live_count
+        return Send(tuple(fresh[:room])) if fresh and room > 0 else Wait()

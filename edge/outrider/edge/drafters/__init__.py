@@ -1,0 +1,1 @@
+"""What proposes tokens, and how it is named on the command line."""

@@ -1,0 +1,57 @@
+"""What proposes tokens: drafters answer one question, which tokens may follow this text. They know nothing of trees,
+links or when they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.vocabulary import Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A guess: `probability` in 0..1 is the drafter's own estimate that the target chooses `token`."""
+
+    token: int
+    probability: float
+
+
+class DraftSession(Protocol):
+    """One answer's drafting. Calls may go back to any shorter text; the session rolls itself back."""
+
+    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+        """Up to `count` different guesses, best first, for the token after the prompt and `answer_ids`.
+
+        Empty where the drafter has nothing to say (its context is full, its reference has ended).
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back what the session holds; may be called twice."""
+        ...
+
+
+class Drafter(Protocol):
+    """Opens drafting sessions."""
+
+    @property
+    def name(self) -> str:
+        """For people, and for `draft_model` in results."""
+        ...
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """The vocabulary it proposes from; None for one that proposes any id it has seen."""
+        ...
+
+    def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> DraftSession:
+        """Begin an answer to `prompt_ids`; `chooser` is the rule by which the target will choose."""
+        ...
+
+    async def close(self) -> None:
+        """Free the drafter."""
+        ...

@@ -1,0 +1,76 @@
+"""Makes a drafter out of what `--drafter` says."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from outrider.edge.drafters.base import Drafter
+from outrider.edge.drafters.scripted import ScriptedDrafter, parse_script
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import VerifierInfo
+from outrider.shared.models.store import default_store
+
+DEFAULT_DRAFTER = "llama:qwen2.5-coder-0.5b"
+FORMS = "llama:NAME-or-path, scripted:right, scripted:wrong, scripted:right-then-wrong:N, tiny:DEVIATION, none"
+# A draft model that was trained with another template drafts no worse: the prompt is made with the target's.
+_FREE_FIELDS = frozenset({"template"})
+
+
+async def make_drafter(spec: str, info: VerifierInfo) -> Drafter | None:
+    """The drafter that `spec` names, checked against the target's vocabulary; None for "none".
+
+    Raises USAGE for an unknown form, VOCABULARY_MISMATCH naming the field, and what loading a model raises.
+    """
+    kind, _, rest = spec.partition(":")
+    drafter: Drafter
+    match kind:
+        case "none" if not rest:
+            return None
+        case "llama" if rest:
+            drafter = await asyncio.to_thread(_load_llama, rest, info.limits.context_length)
+        case "scripted":
+            drafter = ScriptedDrafter(parse_script(rest), info.fingerprint.real_width)
+        case "tiny" if rest:
+            drafter = _make_tiny(rest)
+        case _:
+            raise OutriderError(Reason.USAGE, f"--drafter {spec!r}: expected one of {FORMS}.")
+    try:
+        _check_vocabulary(drafter, info)
+    except BaseException:
+        await drafter.close()
+        raise
+    return drafter
+
+
+def _check_vocabulary(drafter: Drafter, info: VerifierInfo) -> None:
+    mine = drafter.fingerprint
+    field = mine.first_difference(info.fingerprint, ignore=_FREE_FIELDS) if mine else None
+    if field is not None:
+        raise OutriderError(
+            Reason.VOCABULARY_MISMATCH,
+            f"{drafter.name} cannot draft for {info.model}: they differ in {field}"
+            f" ({getattr(mine, field)} here, {getattr(info.fingerprint, field)} there).",
+        )
+
+
+def _load_llama(name_or_path: str, context_length: int) -> Drafter:
+    try:
+        from outrider.edge.drafters.llama_cpp import LlamaDrafter  # noqa: PLC0415 - an extra brings it
+    except ImportError:
+        raise OutriderError(
+            Reason.DRAFTER_UNUSABLE, "llama-cpp-python is not installed; run pip install 'outrider[edge]'."
+        ) from None
+    path: Path = default_store().resolve(name_or_path)
+    name = name_or_path if path != Path(name_or_path) else path.stem
+    return LlamaDrafter(path, name=name, context_length=context_length)
+
+
+def _make_tiny(text: str) -> Drafter:
+    from outrider.edge.drafters.tiny import TinyDrafter  # noqa: PLC0415 - only for tests and benchmarks
+
+    try:
+        deviation = float(text)
+    except ValueError:
+        raise OutriderError(Reason.USAGE, f"--drafter tiny:{text}: expected a number.") from None
+    return TinyDrafter(deviation)

@@ -1,0 +1,64 @@
+"""The pseudo language model as drafter, for tests and for measuring what everything but models costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.edge.drafters.base import Proposal
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.tiny import HASH_START, hash_push, state_logits, tiny_vocabulary
+from outrider.shared.vocabulary import Fingerprint
+
+
+class TinyDrafter:
+    """See `Drafter`. `deviation` 0 agrees with the tiny target always, larger ones less often."""
+
+    def __init__(self, deviation: float) -> None:
+        self._deviation = deviation
+        self._fingerprint = tiny_vocabulary().fingerprint
+
+    @property
+    def name(self) -> str:
+        """See `Drafter.name`."""
+        return f"tiny-{self._deviation:g}"
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """See `Drafter.fingerprint`."""
+        return self._fingerprint
+
+    def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> TinyDraftSession:
+        """See `Drafter.open`."""
+        return TinyDraftSession(list(prompt_ids), chooser, self._deviation)
+
+    async def close(self) -> None:
+        """See `Drafter.close`."""
+
+
+class TinyDraftSession:
+    """See `DraftSession`. Hash states are kept along the text, as a real drafter keeps keys and values."""
+
+    def __init__(self, prompt_ids: list[int], chooser: Chooser, deviation: float) -> None:
+        self._chooser = chooser
+        self._deviation = deviation
+        self._text: list[int] = []
+        state = HASH_START
+        for token in prompt_ids:
+            state = hash_push(state, token)
+        self._states = [state]
+
+    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+        """See `DraftSession.propose`."""
+        kept = 0
+        while kept < min(len(self._text), len(answer_ids)) and self._text[kept] == answer_ids[kept]:
+            kept += 1
+        del self._text[kept:], self._states[kept + 1 :]
+        for token in answer_ids[kept:]:
+            self._text.append(token)
+            self._states.append(hash_push(self._states[-1], token))
+        logits = state_logits(self._states[-1], self._deviation)
+        ranked = self._chooser.rank(logits, answer_ids, count)
+        return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
+
+    async def close(self) -> None:
+        """See `DraftSession.close`."""

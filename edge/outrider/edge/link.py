@@ -1,0 +1,168 @@
+"""The gRPC way to a verifier: one channel, typed errors out of statuses, and an `EdgeLink` a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from outrider.shared.convert import cloud_message_from_pb, edge_message_to_pb, info_from_pb
+from outrider.shared.errors import ERROR_DOMAIN, OutriderError, Reason
+from outrider.shared.messages import CloudMessage, EdgeMessage, VerifierInfo
+from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat
+from outrider.v1 import verifier_pb2 as pb
+from outrider.v1 import verifier_pb2_grpc as pb_grpc
+
+CONNECT_TIMEOUT_S = 10.0
+TRANSFER_TIMEOUT_S = 120.0
+ANSWER_TIMEOUT_S = 300.0
+MAX_MESSAGE_BYTES = 4 << 20
+MAX_TOKENIZER_BYTES = 256 << 20
+STATUS_DETAILS_KEY = "grpc-status-details-bin"
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_FORMAT_FROM_PB = {
+    pb.GetTokenizerResponse.FORMAT_GGUF: TokenizerFormat.GGUF,
+    pb.GetTokenizerResponse.FORMAT_TOKENIZER_JSON: TokenizerFormat.TOKENIZER_JSON,
+}
+
+
+class VerifierClient:
+    """A channel to one verifier. Every call raises `OutriderError` with what the verifier or the network said."""
+
+    def __init__(self, address: str) -> None:
+        """`address` is HOST:PORT; nothing is connected yet."""
+        self.address = address
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._stub: Any = pb_grpc.VerifierServiceStub(self._channel)
+
+    async def get_info(self) -> VerifierInfo:
+        """What the verifier serves."""
+        try:
+            return info_from_pb(await self._stub.GetInfo(pb.GetInfoRequest(), timeout=CONNECT_TIMEOUT_S))
+        except grpc.aio.AioRpcError as error:
+            raise error_of_status(error, self.address) from None
+
+    async def get_tokenizer(self) -> TokenizerAsset:
+        """The target's tokenizer."""
+        call = self._stub.GetTokenizer(pb.GetTokenizerRequest(), timeout=TRANSFER_TIMEOUT_S)
+        format_: TokenizerFormat | None = None
+        template = ""
+        data = bytearray()
+        try:
+            async for part in call:
+                if format_ is None:
+                    format_, template = _FORMAT_FROM_PB.get(part.format), part.chat_template
+                    if format_ is None:
+                        raise OutriderError(Reason.PEER_VIOLATION, f"tokenizer format {part.format}.")
+                data += part.data
+                if len(data) > MAX_TOKENIZER_BYTES:
+                    raise OutriderError(Reason.PEER_VIOLATION, "a tokenizer of more than 256 MiB.")
+        except grpc.aio.AioRpcError as error:
+            raise error_of_status(error, self.address) from None
+        finally:
+            call.cancel()
+        if format_ is None:
+            raise OutriderError(Reason.PEER_VIOLATION, "an empty tokenizer.")
+        return TokenizerAsset(format_, template, bytes(data))
+
+    def open_stream(self) -> GrpcEdgeLink:
+        """A new `Decode` stream."""
+        return GrpcEdgeLink(self._stub.Decode(), self.address)
+
+    async def close(self) -> None:
+        """Close the channel and what runs over it."""
+        await self._channel.close()
+
+
+class GrpcEdgeLink:
+    """An `EdgeLink` over one `Decode` stream."""
+
+    def __init__(self, call: Any, address: str) -> None:
+        self._call = call
+        self._address = address
+        self.sent_bytes = 0
+        self.received_bytes = 0
+
+    async def send(self, message: EdgeMessage) -> None:
+        """See `EdgeLink.send`."""
+        for part in edge_message_to_pb(message):
+            self.sent_bytes += part.ByteSize()
+            # Why a stream cannot be written to any more is told by reading from it.
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._call.write(part)
+
+    async def receive(self) -> CloudMessage | None:
+        """See `EdgeLink.receive`; also raises VERIFIER_UNREACHABLE after `ANSWER_TIMEOUT_S` of silence."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                response = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise error_of_status(error, self._address) from None
+        except TimeoutError:
+            raise OutriderError(
+                Reason.VERIFIER_UNREACHABLE, f"{self._address}: no word in {ANSWER_TIMEOUT_S:g} s."
+            ) from None
+        if response == grpc.aio.EOF:
+            failure = await self._failure()
+            if failure is not None:
+                raise failure
+            return None
+        self.received_bytes += response.ByteSize()
+        return cloud_message_from_pb(response)
+
+    async def close(self) -> None:
+        """See `EdgeLink.close`."""
+        self._call.cancel()
+
+    async def _failure(self) -> OutriderError | None:
+        """Why the stream ended, or None if it ended well."""
+        code = await self._call.code()
+        if code is grpc.StatusCode.OK:
+            return None
+        trailers = await self._call.trailing_metadata()
+        return _error(code, await self._call.details(), trailers, self._address)
+
+
+def error_of_status(error: grpc.aio.AioRpcError, address: str) -> OutriderError:
+    """The typed error that a status carries; without details of ours, one that fits the code."""
+    return _error(error.code(), error.details(), error.trailing_metadata(), address)
+
+
+def _error(code: grpc.StatusCode, text: str | None, trailers: Any, address: str) -> OutriderError:
+    details = _details_of(trailers)
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    retry_after_s = None
+    reason = None
+    for detail in details:
+        if detail.Unpack(info) and info.domain == ERROR_DOMAIN and info.reason in Reason.__members__:
+            reason = Reason[info.reason]
+        elif detail.Unpack(retry):
+            retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
+    if reason is not None:
+        return OutriderError(
+            reason, f"The verifier at {address} says: {text}", from_peer=True, retry_after_s=retry_after_s
+        )
+    unreachable = code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+    reason = Reason.VERIFIER_UNREACHABLE if unreachable else Reason.PEER_VIOLATION
+    return OutriderError(reason, f"{address}: {code.name}: {text}")
+
+
+def _details_of(trailers: Any) -> list[Any]:
+    for key, value in trailers or ():
+        if key == STATUS_DETAILS_KEY and isinstance(value, bytes):
+            status = status_pb2.Status()
+            try:
+                status.ParseFromString(value)
+            except ValueError:
+                return []
+            return list(status.details)
+    return []

@@ -1,0 +1,74 @@
+"""Fetches the target's tokenizer from the verifier, once: it is kept under the name of its fingerprint."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import astuple
+from pathlib import Path
+
+from outrider.edge.chat_template import ChatTemplate
+from outrider.edge.link import VerifierClient
+from outrider.edge.tokenizer import JsonTokenizer, LlamaTokenizer, PlainTokenizer
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import VerifierInfo
+from outrider.shared.paths import cache_dir
+from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat
+
+FOLDER = "tokenizers"
+
+
+async def fetch_tokenizer(client: VerifierClient, info: VerifierInfo) -> tuple[PlainTokenizer, ChatTemplate]:
+    """The target's tokenizer and chat template; what arrives must have the fingerprint the verifier declared.
+
+    Raises VOCABULARY_MISMATCH if it does not, and what the verifier or the file answers.
+    """
+    folder = cache_dir() / FOLDER / _name(info)
+    loaded = await asyncio.to_thread(_load, folder, info)
+    if loaded is None:
+        asset = await client.get_tokenizer()
+        await asyncio.to_thread(_store, folder, asset, info)
+        loaded = await asyncio.to_thread(_load, folder, info)
+    if loaded is None:
+        raise OutriderError(Reason.VOCABULARY_MISMATCH, "the verifier's tokenizer is not the one it declares.")
+    return loaded, ChatTemplate(loaded, loaded.vocabulary.template)
+
+
+def _name(info: VerifierInfo) -> str:
+    return hashlib.sha256(repr(astuple(info.fingerprint)).encode()).hexdigest()[:32]
+
+
+def _load(folder: Path, info: VerifierInfo) -> PlainTokenizer | None:
+    """The tokenizer kept in `folder`, or None if there is none that fits."""
+    tokenizer: PlainTokenizer
+    try:
+        if (folder / TokenizerFormat.GGUF.value).is_file():
+            tokenizer = LlamaTokenizer(folder / TokenizerFormat.GGUF.value)
+        elif (folder / TokenizerFormat.TOKENIZER_JSON.value).is_file():
+            tokenizer = JsonTokenizer(folder, info.fingerprint.padded_width)
+        else:
+            return None
+    except OutriderError as error:
+        if error.reason is Reason.USAGE:
+            raise
+        return None
+    difference = tokenizer.vocabulary.fingerprint.first_difference(info.fingerprint)
+    return tokenizer if difference is None else None
+
+
+def _store(folder: Path, asset: TokenizerAsset, info: VerifierInfo) -> None:
+    """Put the tokenizer into `folder`, each file in one step, the one that is looked for last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {asset.format.value: asset.data}
+    if asset.format is TokenizerFormat.TOKENIZER_JSON:
+        files = {
+            "tokenizer_config.json": json.dumps({"chat_template": asset.chat_template}).encode(),
+            "generation_config.json": json.dumps({"eos_token_id": sorted(info.stop_ids)}).encode(),
+        } | files
+    for name, data in files.items():
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as handle:
+            handle.write(data)
+        os.replace(handle.name, folder / name)  # noqa: PTH105

@@ -1,0 +1,1 @@
+"""Measurement of the product under injected network delay."""

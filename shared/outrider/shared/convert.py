@@ -1,0 +1,354 @@
+"""Between messages and their wire form. Protobuf types stop here: what comes in is checked for shape, what an unset
+field means is decided, and parents travel as distances so that a node costs one byte for its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import (
+    Close,
+    CloudMessage,
+    Commit,
+    EdgeMessage,
+    Finished,
+    FinishReason,
+    Grow,
+    Limits,
+    Open,
+    Opened,
+    VerifierInfo,
+)
+from outrider.shared.sampling.options import Sampling, make_sampling
+from outrider.shared.vocabulary import Fingerprint
+from outrider.v1 import verifier_pb2 as pb
+
+PROMPT_PART_IDS = 16_384
+MAX_ID_LIST = 1_048_576
+
+_FINISH_TO_PB = {
+    FinishReason.STOP: pb.Finished.REASON_STOP,
+    FinishReason.LENGTH: pb.Finished.REASON_LENGTH,
+    FinishReason.CANCELLED: pb.Finished.REASON_CANCELLED,
+}
+_FINISH_FROM_PB = {value: key for key, value in _FINISH_TO_PB.items()}
+_NUMERICS_TO_PB = {"exact": pb.NUMERICS_EXACT, "fast": pb.NUMERICS_FAST}
+_NUMERICS_FROM_PB = {value: key for key, value in _NUMERICS_TO_PB.items()}
+
+
+def edge_message_to_pb(message: EdgeMessage) -> list[pb.DecodeRequest]:
+    """The wire messages of one edge message; a long prompt takes several."""
+    match message:
+        case Open():
+            head = _open_to_pb(message)
+            rest = message.prompt_ids[PROMPT_PART_IDS:]
+            parts = [rest[i : i + PROMPT_PART_IDS] for i in range(0, len(rest), PROMPT_PART_IDS)]
+            return [
+                pb.DecodeRequest(open=head),
+                *(pb.DecodeRequest(prompt_part=pb.PromptPart(prompt_ids=part)) for part in parts),
+            ]
+        case Grow():
+            return [pb.DecodeRequest(grow=_grow_to_pb(message))]
+        case Close():
+            return [pb.DecodeRequest(close=pb.Close())]
+
+
+class EdgeMessageReader:
+    """Turns wire messages from the edge into messages, joining the parts of a prompt."""
+
+    def __init__(self) -> None:
+        self._open: pb.Open | None = None
+        self._prompt: list[int] = []
+
+    def read(self, message: pb.DecodeRequest) -> EdgeMessage | None:
+        """The message that is complete with `message`, or None while prompt parts are missing.
+
+        Raises MESSAGE_UNKNOWN, OPEN_INVALID, OPEN_EXPECTED, GROW_MALFORMED or SAMPLING_INVALID.
+        """
+        kind = message.WhichOneof("message")
+        if self._open is not None and kind != "prompt_part":
+            raise OutriderError(Reason.OPEN_INVALID, f"{kind} before the prompt was complete.")
+        match kind:
+            case "open":
+                return self._begin_open(message.open)
+            case "prompt_part":
+                return self._continue_open(message.prompt_part.prompt_ids)
+            case "grow":
+                return grow_from_pb(message.grow)
+            case "close":
+                return Close()
+            case _:
+                raise OutriderError(Reason.MESSAGE_UNKNOWN, "DecodeRequest holds no message known here.")
+
+    def _begin_open(self, head: pb.Open) -> Open | None:
+        if head.prompt_length > MAX_ID_LIST:
+            raise OutriderError(Reason.PROMPT_TOO_LONG, f"prompt_length = {head.prompt_length}.")
+        self._open, self._prompt = head, list(head.prompt_ids)
+        return self._complete_open()
+
+    def _continue_open(self, ids: Sequence[int]) -> Open | None:
+        if self._open is None:
+            raise OutriderError(Reason.OPEN_EXPECTED, "PromptPart without an Open that asks for it.")
+        if not ids:
+            raise OutriderError(Reason.OPEN_INVALID, "PromptPart without ids.")
+        self._prompt.extend(ids)
+        return self._complete_open()
+
+    def _complete_open(self) -> Open | None:
+        assert self._open is not None
+        expected = self._open.prompt_length or len(self._prompt)
+        if len(self._prompt) < expected:
+            return None
+        if len(self._prompt) > expected:
+            raise OutriderError(Reason.OPEN_INVALID, f"prompt_length = {expected}, got {len(self._prompt)} ids.")
+        head, self._open = self._open, None
+        return _open_from_pb(head, self._prompt)
+
+
+def cloud_message_to_pb(message: CloudMessage) -> pb.DecodeResponse:
+    """The wire message of one cloud message."""
+    match message:
+        case Opened():
+            return pb.DecodeResponse(
+                opened=pb.Opened(
+                    session_id=message.session_id,
+                    committed_length=message.committed_length,
+                    hash=message.hash,
+                    window=message.window,
+                    token_limit=message.token_limit,
+                    reused_length=message.reused_length,
+                )
+            )
+        case Commit():
+            return pb.DecodeResponse(
+                commit=pb.Commit(
+                    base=message.base,
+                    accepted_node=message.accepted_node,
+                    tokens=message.tokens,
+                    committed_length=message.committed_length,
+                    hash=message.hash,
+                    checked_count=message.checked_count,
+                    queue_ns=message.queue_ns,
+                    pass_ns=message.pass_ns,
+                    load_percent=message.load_percent,
+                    gaps=message.gaps,
+                )
+            )
+        case Finished():
+            return pb.DecodeResponse(
+                finished=pb.Finished(
+                    reason=_FINISH_TO_PB[message.reason],
+                    passes=message.passes,
+                    prefill_passes=message.prefill_passes,
+                )
+            )
+
+
+def cloud_message_from_pb(message: pb.DecodeResponse) -> CloudMessage:
+    """The message that a wire message from the cloud holds; raises MESSAGE_UNKNOWN."""
+    match message.WhichOneof("message"):
+        case "opened":
+            opened = message.opened
+            return Opened(
+                session_id=opened.session_id,
+                committed_length=opened.committed_length,
+                hash=opened.hash,
+                window=opened.window,
+                token_limit=opened.token_limit,
+                reused_length=opened.reused_length,
+            )
+        case "commit":
+            commit = message.commit
+            return Commit(
+                base=commit.base,
+                accepted_node=commit.accepted_node,
+                tokens=tuple(commit.tokens),
+                committed_length=commit.committed_length,
+                hash=commit.hash,
+                checked_count=commit.checked_count,
+                queue_ns=commit.queue_ns,
+                pass_ns=commit.pass_ns,
+                load_percent=commit.load_percent,
+                gaps=tuple(commit.gaps),
+            )
+        case "finished":
+            finished = message.finished
+            reason = _FINISH_FROM_PB.get(finished.reason)
+            if reason is None:
+                raise OutriderError(Reason.MESSAGE_UNKNOWN, f"finish reason {finished.reason}.")
+            return Finished(reason, finished.passes, finished.prefill_passes)
+        case _:
+            raise OutriderError(Reason.MESSAGE_UNKNOWN, "DecodeResponse holds no message known here.")
+
+
+def info_to_pb(info: VerifierInfo) -> pb.GetInfoResponse:
+    """The wire form of what a verifier says about itself."""
+    print_ = info.fingerprint
+    return pb.GetInfoResponse(
+        model=info.model,
+        revision=info.revision,
+        engine=info.engine,
+        fingerprint=pb.Fingerprint(
+            pieces=print_.pieces,
+            special_ids=print_.special_ids,
+            merges=print_.merges,
+            normaliser=print_.normaliser,
+            template=print_.template,
+            stop_ids=print_.stop_ids,
+            real_width=print_.real_width,
+            padded_width=print_.padded_width,
+        ),
+        stop_ids=sorted(info.stop_ids),
+        numerics=_NUMERICS_TO_PB[info.numerics],
+        near_tie_gap=info.near_tie_gap,
+        limits=pb.Limits(
+            context_length=info.limits.context_length,
+            max_sessions=info.limits.max_sessions,
+            window=info.limits.window,
+            initial_window=info.limits.initial_window,
+            max_run_ahead=info.limits.max_run_ahead,
+            max_branches=info.limits.max_branches,
+        ),
+        features=sorted(info.features),
+        settings=info.settings,
+        software_version=info.software_version,
+    )
+
+
+def info_from_pb(info: pb.GetInfoResponse) -> VerifierInfo:
+    """What a verifier says about itself; raises PEER_VIOLATION for numerics unknown here."""
+    numerics = _NUMERICS_FROM_PB.get(info.numerics)
+    if numerics is None:
+        raise OutriderError(Reason.PEER_VIOLATION, f"numerics {info.numerics} is not known here.")
+    print_, limits = info.fingerprint, info.limits
+    return VerifierInfo(
+        model=info.model,
+        revision=info.revision,
+        engine=info.engine,
+        fingerprint=Fingerprint(
+            pieces=print_.pieces,
+            special_ids=print_.special_ids,
+            merges=print_.merges,
+            normaliser=print_.normaliser,
+            template=print_.template,
+            stop_ids=print_.stop_ids,
+            real_width=print_.real_width,
+            padded_width=print_.padded_width,
+        ),
+        stop_ids=frozenset(info.stop_ids),
+        numerics=numerics,
+        near_tie_gap=info.near_tie_gap,
+        limits=Limits(
+            context_length=limits.context_length,
+            max_sessions=limits.max_sessions,
+            window=limits.window,
+            initial_window=limits.initial_window,
+            max_run_ahead=limits.max_run_ahead,
+            max_branches=limits.max_branches,
+        ),
+        features=frozenset(info.features),
+        settings=dict(info.settings),
+        software_version=info.software_version,
+    )
+
+
+def _open_to_pb(message: Open) -> pb.Open:
+    return pb.Open(
+        prompt_ids=message.prompt_ids[:PROMPT_PART_IDS],
+        prompt_length=len(message.prompt_ids),
+        committed_ids=message.committed_ids,
+        sampling=_sampling_to_pb(message.sampling),
+        seed=message.seed,
+        max_tokens=message.max_tokens,
+        stop_ids=message.stop_ids,
+        prefix_of=message.prefix_of,
+        required_features=message.required_features,
+        want_gaps=message.want_gaps,
+    )
+
+
+def _open_from_pb(head: pb.Open, prompt_ids: Iterable[int]) -> Open:
+    return Open(
+        prompt_ids=tuple(prompt_ids),
+        sampling=_sampling_from_pb(head),
+        seed=head.seed,
+        max_tokens=head.max_tokens,
+        committed_ids=tuple(head.committed_ids),
+        stop_ids=tuple(head.stop_ids),
+        prefix_of=head.prefix_of,
+        required_features=tuple(head.required_features),
+        want_gaps=head.want_gaps,
+    )
+
+
+def _sampling_to_pb(sampling: Sampling) -> pb.Sampling:
+    return pb.Sampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        logit_bias=sampling.logit_bias,
+    )
+
+
+def _sampling_from_pb(head: pb.Open) -> Sampling:
+    sampling = head.sampling
+    options = {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "logit_bias": dict(sampling.logit_bias),
+        "max_tokens": head.max_tokens,
+    }
+    for name in ("top_p", "repetition_penalty"):
+        if sampling.HasField(name):
+            options[name] = getattr(sampling, name)
+    return make_sampling(options)
+
+
+def grow_payload_bytes(grow: Grow) -> int:
+    """Bytes of the packed ids and parents of `grow` on the wire, without tags and lengths."""
+    return sum(_varint_length(value) for value in (*grow.tokens, *_distances(grow)))
+
+
+def _varint_length(value: int) -> int:
+    return max(1, (value.bit_length() + 6) // 7)
+
+
+def _distances(grow: Grow) -> list[int]:
+    """How far back each parent's id lies (0: the root), without the end of the list that goes without saying."""
+    distances = [grow.first_id + index - parent if parent else 0 for index, parent in enumerate(grow.parents)]
+    while distances and distances[-1] == _implied_distance(len(distances) - 1):
+        distances.pop()
+    return distances
+
+
+def _implied_distance(index: int) -> int:
+    """Below the node before it; the first one below the root."""
+    return 1 if index else 0
+
+
+def _grow_to_pb(grow: Grow) -> pb.Grow:
+    return pb.Grow(
+        first_id=grow.first_id, base=grow.base, parents=_distances(grow), tokens=grow.tokens, run_to=grow.run_to
+    )
+
+
+def grow_from_pb(grow: pb.Grow) -> Grow:
+    """The Grow that a wire message holds, parents as absolute ids; raises GROW_MALFORMED."""
+    if len(grow.parents) > len(grow.tokens):
+        raise OutriderError(Reason.GROW_MALFORMED, f"{len(grow.parents)} parents for {len(grow.tokens)} tokens.")
+    parents: list[int] = []
+    for index in range(len(grow.tokens)):
+        distance = grow.parents[index] if index < len(grow.parents) else _implied_distance(index)
+        node_id = grow.first_id + index
+        if distance >= node_id and distance:
+            raise OutriderError(Reason.PARENT_UNKNOWN, f"node {node_id} names a parent {distance} before it.")
+        parents.append(node_id - distance if distance else 0)
+    return Grow(grow.first_id, grow.base, tuple(parents), tuple(grow.tokens), grow.run_to)

@@ -1,0 +1,1 @@
+"""Model files on this machine: manifest, download, verification."""

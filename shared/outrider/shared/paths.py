@@ -1,0 +1,27 @@
+"""Where Outrider keeps its data on this machine; the one place that reads the environment for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+APP_NAME = "outrider"
+HOME_VARIABLE = "OUTRIDER_HOME"
+
+
+def cache_dir() -> Path:
+    """Folder for what can be fetched or built again: models, wheels. `$OUTRIDER_HOME` overrides the platform's."""
+    return _home() or Path(platformdirs.user_cache_dir(APP_NAME, appauthor=False))
+
+
+def config_dir() -> Path:
+    """Folder for what the user wrote. `$OUTRIDER_HOME/config` overrides the platform's."""
+    home = _home()
+    return home / "config" if home else Path(platformdirs.user_config_dir(APP_NAME, appauthor=False))
+
+
+def _home() -> Path | None:
+    value = os.environ.get(HOME_VARIABLE)
+    return Path(value).expanduser().absolute() if value else None

@@ -1,0 +1,1 @@
+"""Shaping the target's distribution and choosing from it with noise that both ends can compute."""

@@ -1,0 +1,33 @@
+"""Fixtures that several test folders share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("conformance.engine_suite")
+
+
+@pytest.fixture(scope="session")
+def tiny_hf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of the tiny random model as `transformers` saves it."""
+    from support.tiny_model import build_model, save_hf
+
+    return save_hf(build_model(), tmp_path_factory.mktemp("tiny-hf"))
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model as a GGUF file for llama.cpp."""
+    from support.tiny_model import build_model, save_gguf
+
+    return save_gguf(build_model(), tmp_path_factory.mktemp("tiny-gguf") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_draft_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A perturbed copy of the tiny model, right about seven times in ten: a draft model."""
+    from support.tiny_model import build_model, perturbed, save_gguf
+
+    return save_gguf(perturbed(build_model(), sigma=0.03), tmp_path_factory.mktemp("tiny-draft") / "draft.gguf")
