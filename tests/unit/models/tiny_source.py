@@ -13,7 +13,7 @@ from pathlib import Path
 from outrider.shared.models.manifest import ModelSpec, PackageSource, Part, Source, UrlSource
 from outrider.shared.models.store import ModelStore
 
-PART_SIZE = 10_000
+PART_SIZE = 8192
 CONTENT = random.Random(7).randbytes(2 * PART_SIZE + 1234)
 
 

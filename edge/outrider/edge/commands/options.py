@@ -1,0 +1,156 @@
+"""The option groups that several commands share, each a frozen dataclass whose fields carry their Typer options, and
+the decorator that spreads them over a command's signature.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from outrider.edge.agent import Agent
+from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
+from outrider.edge.private_verifier import private_verifier
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.sampling.options import Sampling, make_sampling
+
+_UNLIMITED_HELP = "; 0 is off"
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How the target samples and when an answer ends."""
+
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0
+    top_k: Annotated[int, typer.Option(help=f"Keep the k likeliest tokens{_UNLIMITED_HELP}.")] = 0
+    top_p: Annotated[float, typer.Option(help="Keep the likeliest tokens up to this probability.")] = 1.0
+    min_p: Annotated[float, typer.Option(help="Drop tokens below this share of the best one's probability.")] = 0.0
+    repetition_penalty: Annotated[float, typer.Option(help="Over prompt and output; 1 is off.")] = 1.0
+    frequency_penalty: Annotated[float, typer.Option(help=f"Over the output{_UNLIMITED_HELP}.")] = 0.0
+    presence_penalty: Annotated[float, typer.Option(help=f"Over the output{_UNLIMITED_HELP}.")] = 0.0
+    logit_bias: Annotated[list[str], typer.Option(metavar="ID=VALUE", help="Added to a token's logit.")] = (
+        dataclasses.field(default_factory=list)
+    )
+    seed: Annotated[int | None, typer.Option(help="64 bits; by default random, and reported.")] = None
+    max_tokens: Annotated[int, typer.Option(help="Length of the answer at most.")] = 512
+    stop: Annotated[list[str], typer.Option(metavar="TEXT", help="Text that ends the answer.")] = dataclasses.field(
+        default_factory=list
+    )
+
+    def make(self) -> Sampling:
+        """The options, checked; raises SAMPLING_INVALID."""
+        options = dataclasses.asdict(self)
+        return make_sampling(options | {"logit_bias": dict(map(_parse_bias, self.logit_bias))})
+
+
+@dataclass(frozen=True)
+class DraftingOptions:
+    """How the edge drafts."""
+
+    drafter: Annotated[str, typer.Option(metavar="SPEC", help=f"What guesses: {FORMS}.")] = DEFAULT_DRAFTER
+    control: Annotated[str, typer.Option(help="Policy that decides how far to draft: fixed.")] = "fixed"
+    gamma: Annotated[int, typer.Option(help="Tokens to draft before each pass.")] = 5
+    branch: Annotated[int, typer.Option(help="Children of each node that is expanded.")] = 1
+    pace: Annotated[
+        str | None, typer.Option(help="patient: passes only for guesses; eager: the verifier never waits.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class VerifierOptions:
+    """Which verifier to use."""
+
+    verifier: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="A running verifier; without it a private one is started.")
+    ] = None
+    target: Annotated[str | None, typer.Option(metavar="SPEC", help="Target model of the private verifier.")] = None
+    numerics: Annotated[str, typer.Option(help="Numerics of the private verifier: exact or fast.")] = "exact"
+    context: Annotated[int, typer.Option(help="Context length of the private verifier.")] = 2048
+
+    def private_arguments(self) -> list[str]:
+        """What a private verifier is started with."""
+        target = ["--target", self.target] if self.target else []
+        return [*target, "--numerics", self.numerics, "--context", str(self.context), "--max-sessions", "2"]
+
+    @contextlib.asynccontextmanager
+    async def address(self) -> AsyncIterator[str]:
+        """HOST:PORT of the verifier to use; raises USAGE for options that only a private one could heed."""
+        if self.verifier is not None:
+            if self.target is not None:
+                raise OutriderError(Reason.USAGE, "--target is for a private verifier, not for --verifier.")
+            check_address(self.verifier)
+            yield self.verifier
+            return
+        async with private_verifier(self.private_arguments()) as address:
+            yield address
+
+
+@contextlib.asynccontextmanager
+async def connected_agent(verifier: VerifierOptions, drafting: DraftingOptions) -> AsyncIterator[Agent]:
+    """An agent as the two groups of options describe it."""
+    async with verifier.address() as address, connect(address, drafting) as agent:
+        yield agent
+
+
+def connect(address: str, drafting: DraftingOptions) -> contextlib.AbstractAsyncContextManager[Agent]:
+    """An agent for the verifier at `address`."""
+    return Agent.connect(address, **dataclasses.asdict(drafting))
+
+
+def check_address(address: str) -> None:
+    """Raise USAGE for what is not HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise OutriderError(Reason.USAGE, f"--verifier {address!r}: expected HOST:PORT.")
+
+
+def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace each parameter whose type is one of the groups above by the group's fields, as Typer sees them."""
+    signature = inspect.signature(command)
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, Callable[..., Any]] = {
+        name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint) and isinstance(hint, type)
+    }
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name]))
+            continue
+        field_hints = typing.get_type_hints(hints[name], include_extras=True)
+        for field in dataclasses.fields(hints[name]):
+            factory = field.default_factory
+            default = field.default if factory is dataclasses.MISSING else factory()
+            parameters.append(
+                inspect.Parameter(
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field_hints[field.name]
+                )
+            )
+
+    @functools.wraps(command)
+    def flat(**values: Any) -> Any:
+        made: dict[str, Any] = {}
+        for name, group in groups.items():
+            made[name] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(hints[name])})
+        return command(**values, **made)
+
+    flat.__signature__ = signature.replace(
+        parameters=sorted(parameters, key=lambda p: p.kind), return_annotation=inspect.Signature.empty
+    )
+    del flat.__wrapped__
+    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    return flat
+
+
+def _parse_bias(text: str) -> tuple[int, float]:
+    token, _, value = text.partition("=")
+    try:
+        return int(token), float(value)
+    except ValueError:
+        raise OutriderError(Reason.SAMPLING_INVALID, f"--logit-bias {text!r}: expected ID=VALUE.") from None

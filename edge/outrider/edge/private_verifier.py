@@ -1,0 +1,89 @@
+"""A verifier in a process of its own on a free loopback port, for as long as somebody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+from outrider.shared.errors import OutriderError, Reason
+
+START_LIMIT_S = 600.0
+STOP_LIMIT_S = 10.0
+_KEPT_LINES = 20
+
+
+@contextlib.asynccontextmanager
+async def private_verifier(arguments: Sequence[str] = ()) -> AsyncIterator[str]:
+    """Start `outrider verifier` with `arguments` beside the address; yields HOST:PORT once it serves.
+
+    Raises what the verifier says it could not do, or VERIFIER_START_FAILED.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "outrider.shared.cli",
+        "verifier",
+        "--listen",
+        "127.0.0.1:0",
+        "--stop-with-stdin",
+        "--json",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+    drain = asyncio.create_task(_keep_last_lines(process.stderr, last_lines))
+    try:
+        yield await _wait_until_ready(process, drain, last_lines)
+    finally:
+        await _stop(process)
+        drain.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await drain
+
+
+async def _wait_until_ready(
+    process: asyncio.subprocess.Process, drain: asyncio.Task[None], last_lines: deque[str]
+) -> str:
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise OutriderError(Reason.VERIFIER_START_FAILED, f"not ready after {START_LIMIT_S:g} s.") from None
+    try:
+        said = json.loads(line)
+    except ValueError:
+        said = {}
+    if "listening" in said:
+        return str(said["listening"])
+    error = said.get("error", {})
+    if error.get("reason") in Reason.__members__:
+        raise OutriderError(Reason[error["reason"]], f"(private verifier) {error.get('message', '')}")
+    await drain
+    raise OutriderError(Reason.VERIFIER_START_FAILED, "\n".join(last_lines))
+
+
+async def _keep_last_lines(stream: asyncio.StreamReader | None, lines: deque[str]) -> None:
+    assert stream is not None
+    while line := await stream.readline():
+        lines.append(line.decode("utf-8", "replace").rstrip())
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Close its standard input, which ends it; kill it if it does not end."""
+    if process.returncode is not None:
+        return
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(STOP_LIMIT_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
