@@ -19,10 +19,21 @@ def tiny_hf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model as a GGUF file for llama.cpp."""
+    """The same model as a GGUF file in F32, whose rows llama.cpp does not compute alike at all widths."""
     from support.tiny_model import build_model, save_gguf
 
     return save_gguf(build_model(), tmp_path_factory.mktemp("tiny-gguf") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_q8_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model in Q8_0, for which llama.cpp's rows were found bit-equal at every width: a target."""
+    from gguf import GGMLQuantizationType
+
+    from support.tiny_model import build_model, save_gguf
+
+    path = tmp_path_factory.mktemp("tiny-q8") / "tiny-q8.gguf"
+    return save_gguf(build_model(), path, GGMLQuantizationType.Q8_0)
 
 
 @pytest.fixture(scope="session")

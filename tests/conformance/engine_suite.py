@@ -297,7 +297,9 @@ class EngineConformance:
         position = 0
         for step, width in enumerate([1, 3, 2, 5, 4, 1, 6, 2, 3, 5, 4, 6, 6]):
             parts = [text[position : position + width] for text in texts]
-            mine = [SlotRows(s, p[:1], p[1:], range(ROOT_PARENT, width - 2)) for s, p in enumerate(parts)]
+            # What `keep` gave back to be appended again, and the next token.
+            due = [text[engine.cached_length(s) : position + 1] for s, text in enumerate(texts)]
+            mine = [SlotRows(s, due[s], p[1:], range(ROOT_PARENT, width - 2)) for s, p in enumerate(parts)]
             neighbour = noise[step : step + 1 + 7 * (step % 3)]
             others = [
                 SlotRows(2, neighbour, want_logits=False),

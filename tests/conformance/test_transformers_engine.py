@@ -81,7 +81,7 @@ def test_half_precision_is_never_declared_exact(tiny_hf_dir: Path) -> None:
 
 
 def test_last_position_and_last_node_of_a_full_slot_are_served(tiny_hf_dir: Path) -> None:
-    engine = TransformersEngine(tiny_hf_dir, context_length=32, max_nodes=16, max_slots=1)
+    engine = TransformersEngine(tiny_hf_dir, context_length=32, max_nodes=16, max_branches=16, max_slots=1)
     text = list(range(31))
     rows = engine.forward([SlotRows(0, text, range(16), [ROOT_PARENT] * 16)])[0]
     kept = rows.row(15).copy()

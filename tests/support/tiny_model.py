@@ -183,12 +183,11 @@ def save_hf(model: Qwen2ForCausalLM, directory: Path) -> Path:
     return directory
 
 
-def save_gguf(model: Qwen2ForCausalLM, path: Path) -> Path:
-    """Write the same model as a GGUF F32 file that llama.cpp loads; returns `path`."""
+def save_gguf(model: Qwen2ForCausalLM, path: Path, weights: gguf.GGMLQuantizationType | None = None) -> Path:
+    """Write the same model as a GGUF file that llama.cpp loads, matrices in F32 or as `weights`; returns `path`."""
     tokenizer = tiny_tokenizer()
     writer = gguf.GGUFWriter(path, "qwen2")
     writer.add_name("tiny")
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(LAYERS)
@@ -210,7 +209,10 @@ def save_gguf(model: Qwen2ForCausalLM, path: Path) -> Path:
     writer.add_add_bos_token(False)
     writer.add_chat_template(TEMPLATE)
     for name, tensor in _gguf_tensors(model):
-        writer.add_tensor(name, tensor)
+        if weights is None or tensor.ndim == 1:
+            writer.add_tensor(name, tensor)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(tensor, weights), raw_dtype=weights)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -45,7 +45,7 @@ async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncItera
     """
     check_loopback(config.listen)
     server = grpc.aio.server(options=_OPTIONS)
-    verifier_pb2_grpc.add_VerifierServiceServicer_to_server(VerifierService(verifier), server)  # type: ignore[no-untyped-call]
+    verifier_pb2_grpc.add_VerifierServiceServicer_to_server(VerifierService(verifier), server)
     checker = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checker, server)
     if config.reflection:

@@ -33,6 +33,7 @@ from outrider.shared.version import software_version
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1.0
+LINGER_S = 5.0
 MAX_REQUIRED_FEATURES = 32
 
 
@@ -118,18 +119,26 @@ class Verifier:
         session = await self._open(request)
         reader = asyncio.create_task(self._read(link, session), name=f"read-{session.session_id}")
         try:
-            while (message := await session.outbox.get()) is not None:
-                if isinstance(message, OutriderError):
-                    raise message
-                await link.send(message)
-                if session.finished and session.outbox.empty():
-                    return
+            try:
+                await self._write(link, session)
+            finally:
+                session.fail(None)
+                self._scheduler.end(session)
+            # The edge may be writing; a stream that ends under its pen would cost it the last messages.
+            await asyncio.wait([reader], timeout=LINGER_S)
         finally:
-            session.fail(None)
-            self._scheduler.end(session)
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
+
+    async def _write(self, link: CloudLink, session: Session) -> None:
+        """Send what the session says, until it has said its last word; raises its error if it failed."""
+        while (message := await session.outbox.get()) is not None:
+            if isinstance(message, OutriderError):
+                raise message
+            await link.send(message)
+            if session.finished and session.outbox.empty():
+                return
 
     async def _read(self, link: CloudLink, session: Session) -> None:
         """Take the edge's messages in until the stream ends."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -19,6 +21,8 @@ from outrider.v1 import verifier_pb2_grpc as pb_grpc
 CONNECT_TIMEOUT_S = 10.0
 TRANSFER_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 300.0
+CLOSE_LIMIT_S = 1.0
+STATUS_WAIT_S = 1.0
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_TOKENIZER_BYTES = 256 << 20
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
@@ -89,6 +93,8 @@ class GrpcEdgeLink:
     def __init__(self, call: Any, address: str) -> None:
         self._call = call
         self._address = address
+        self._first_status: _Status | None = None
+        call.add_done_callback(self._keep_status)
         self.sent_bytes = 0
         self.received_bytes = 0
 
@@ -106,54 +112,94 @@ class GrpcEdgeLink:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 response = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise error_of_status(error, self._address) from None
+            raise _error(await self._true_status(_status_of(error)), self._address) from None
         except TimeoutError:
-            raise OutriderError(
-                Reason.VERIFIER_UNREACHABLE, f"{self._address}: no word in {ANSWER_TIMEOUT_S:g} s."
-            ) from None
+            text = f"{self._address}: no word in {ANSWER_TIMEOUT_S:g} s."
+            raise OutriderError(Reason.VERIFIER_UNREACHABLE, text) from None
         if response == grpc.aio.EOF:
-            failure = await self._failure()
-            if failure is not None:
-                raise failure
             return None
         self.received_bytes += response.ByteSize()
         return cloud_message_from_pb(response)
 
     async def close(self) -> None:
-        """See `EdgeLink.close`."""
+        """See `EdgeLink.close`; what has been sent still arrives."""
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await self._call.done_writing()
         self._call.cancel()
 
-    async def _failure(self) -> OutriderError | None:
-        """Why the stream ended, or None if it ended well."""
-        code = await self._call.code()
-        if code is grpc.StatusCode.OK:
-            return None
-        trailers = await self._call.trailing_metadata()
-        return _error(code, await self._call.details(), trailers, self._address)
+    def _keep_status(self, call: Any) -> None:
+        """Remember the status that the stream ends with, in the moment it arrives."""
+        values = [_value_at_once(method()) for method in (call.code, call.details, call.trailing_metadata)]
+        if self._first_status is None and values[0] is not None:
+            self._first_status = _Status(*values)
+
+    async def _true_status(self, status: _Status) -> _Status:
+        """The verifier's own status where grpc.aio hides it: a write that fails because the verifier has ended the
+        stream replaces the status with one of its own (grpc issue 36066), before or after the true one arrives.
+        """
+        if not status.is_of_failed_write:
+            return status
+        if self._first_status is not None and not self._first_status.is_of_failed_write:
+            return self._first_status
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STATUS_WAIT_S
+        while loop.time() < deadline:
+            await asyncio.sleep(0.005)
+            now = _Status(await self._call.code(), await self._call.details(), await self._call.trailing_metadata())
+            if not now.is_of_failed_write:
+                return now
+        return _Status(grpc.StatusCode.UNAVAILABLE, "the stream broke off while writing", ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    """How a call ended."""
+
+    code: grpc.StatusCode
+    details: str | None
+    trailers: Any
+
+    @property
+    def is_of_failed_write(self) -> bool:
+        """Whether grpc.aio made it up when a write failed."""
+        return self.code is grpc.StatusCode.INTERNAL and self.details == "Internal error from Core"
+
+
+def _status_of(error: grpc.aio.AioRpcError) -> _Status:
+    return _Status(error.code(), error.details(), error.trailing_metadata())
+
+
+def _value_at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns that has nothing to wait for; None if it has."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    return None
 
 
 def error_of_status(error: grpc.aio.AioRpcError, address: str) -> OutriderError:
-    """The typed error that a status carries; without details of ours, one that fits the code."""
-    return _error(error.code(), error.details(), error.trailing_metadata(), address)
+    """The typed error that a failed call carries; without details of ours, one that fits the code."""
+    return _error(_status_of(error), address)
 
 
-def _error(code: grpc.StatusCode, text: str | None, trailers: Any, address: str) -> OutriderError:
-    details = _details_of(trailers)
+def _error(status: _Status, address: str) -> OutriderError:
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     retry_after_s = None
     reason = None
-    for detail in details:
+    for detail in _details_of(status.trailers):
         if detail.Unpack(info) and info.domain == ERROR_DOMAIN and info.reason in Reason.__members__:
             reason = Reason[info.reason]
         elif detail.Unpack(retry):
             retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
     if reason is not None:
-        return OutriderError(
-            reason, f"The verifier at {address} says: {text}", from_peer=True, retry_after_s=retry_after_s
-        )
-    unreachable = code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+        text = f"The verifier at {address} says: {status.details}"
+        return OutriderError(reason, text, from_peer=True, retry_after_s=retry_after_s)
+    unreachable = status.code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
     reason = Reason.VERIFIER_UNREACHABLE if unreachable else Reason.PEER_VIOLATION
-    return OutriderError(reason, f"{address}: {code.name}: {text}")
+    return OutriderError(reason, f"{address}: {status.code.name}: {status.details}")
 
 
 def _details_of(trailers: Any) -> list[Any]:

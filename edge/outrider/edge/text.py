@@ -23,7 +23,9 @@ class Released:
 class TextStream:
     """Decodes one answer. After `stopped` is true nothing more may be pushed.
 
-    A token that a stop string cuts in two stays in the answer, one that lies wholly in or after it does not.
+    Of several stop strings the one that is complete first counts, as if text came byte by byte: how it is split into
+    tokens does not matter. A token that a stop string cuts in two stays in the answer, one that lies wholly in or
+    after it does not.
     """
 
     def __init__(self, vocabulary: Vocabulary, stop: Sequence[str]) -> None:
@@ -43,10 +45,10 @@ class TextStream:
         searched_from = max(0, len(self._bytes) - max(map(len, self._stops), default=0))
         self._bytes += piece
         self._ends.append(len(self._bytes))
-        hits = [hit for stop in self._stops if (hit := self._bytes.find(stop, searched_from)) >= 0]
+        hits = [(hit + len(stop), hit) for stop in self._stops if (hit := self._bytes.find(stop, searched_from)) >= 0]
         if hits:
             self.stopped = True
-            return self._release_cut(min(hits))
+            return self._release_cut(min(hits)[1])
         return self._release_tokens(len(self._bytes) - self._held_back())
 
     def flush(self) -> Released:
@@ -74,8 +76,8 @@ class TextStream:
         return Released(text, count)
 
     def _release_cut(self, cut: int) -> Released:
-        """Release the text before `cut` and the tokens that begin before it."""
+        """Release the text before `cut` and the tokens that begin before it (those of no bytes: at it or before)."""
         starts = [0, *self._ends[:-1]]
-        count = sum(1 for start in starts if start < cut)
+        count = sum(1 for start, end in zip(starts, self._ends, strict=True) if start < cut or end <= cut)
         text = self._decoder.decode(self._bytes[:cut], final=True)
         return Released(text, count)

@@ -114,8 +114,10 @@ class OutriderError(Exception):
 
     @property
     def message(self) -> str:
-        """The public text of the reason, followed by the detail."""
+        """The public text of the reason, followed by the detail; of a peer's error what the peer said."""
         public = ERROR_TABLE[self.reason].public
+        if self.from_peer and self.detail:
+            return self.detail
         return f"{public} {self.detail}" if self.detail else public
 
     @property

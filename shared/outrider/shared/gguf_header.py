@@ -65,7 +65,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
             return _parse(data, path)
     except OSError as error:
         raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error.strerror or error}.") from None
-    except (struct.error, ValueError, IndexError) as error:
+    except (struct.error, ValueError, IndexError, RecursionError) as error:
         raise OutriderError(Reason.MODEL_CORRUPT, f"{path}: not a whole GGUF file ({error}).") from None
 
 

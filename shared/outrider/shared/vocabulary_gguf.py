@@ -41,15 +41,18 @@ def vocabulary_of_header(header: GgufHeader, where: str) -> Vocabulary:
     for stop_id in stop_ids:
         if not 0 <= stop_id < real_width:
             raise OutriderError(Reason.MODEL_CORRUPT, f"{where}: stop id {stop_id} of {real_width} tokens.")
-    return Vocabulary(
-        pieces=[spell(texts[i], types[i]) for i in range(real_width)],
-        special_ids=frozenset(i for i in range(real_width) if types[i] == _CONTROL),
-        merges=[merge.decode() for merge in header.strings("tokenizer.ggml.merges")],
-        normaliser=f"gguf:{model}:{header.text('tokenizer.ggml.pre')}",
-        template=header.text("tokenizer.chat_template"),
-        stop_ids=stop_ids,
-        padded_width=len(texts),
-    )
+    try:
+        return Vocabulary(
+            pieces=[spell(texts[i], types[i]) for i in range(real_width)],
+            special_ids=frozenset(i for i in range(real_width) if types[i] == _CONTROL),
+            merges=[merge.decode() for merge in header.strings("tokenizer.ggml.merges")],
+            normaliser=f"gguf:{model}:{header.text('tokenizer.ggml.pre')}",
+            template=header.text("tokenizer.chat_template"),
+            stop_ids=stop_ids,
+            padded_width=len(texts),
+        )
+    except ValueError as error:
+        raise OutriderError(Reason.MODEL_CORRUPT, f"{where}: a piece or a merge spells nothing ({error}).") from None
 
 
 def _byte_level_piece(text: bytes, kind: int) -> bytes:

@@ -81,9 +81,9 @@ class TransformersEngine:
     ) -> None:
         """Load `source`; `device` is "cpu", "cuda", "cuda:N", or "auto" to spread the layers over all devices.
 
-        `max_nodes` bounds the nodes of one slot in one pass: at most that many siblings need cells past the context.
-        Branches cost cells only, so `max_branches` is a limit of policy. Without `probe` rows are declared "fast" with the dtype's
-        default gap and nothing checks that the model honours positions and mask.
+        `max_nodes` bounds the nodes of one slot in one pass, which may need cells past the context. Branches cost
+        nothing else, so `max_branches` is a limit of policy. Without `probe` rows are declared "fast" with the dtype's
+        default gap, and nothing checks that the model honours positions and mask.
         Raises USAGE for too few nodes, what `load_model` and `load_vocabulary` raise, and MODEL_UNSUPPORTED where the
         probe finds other logits than the plain model's.
         """
@@ -225,7 +225,8 @@ class TransformersEngine:
             batch.positions[i, :appended] = np.arange(cached, cached + appended)
             batch.positions[i, appended:n] = cached + appended - 1 + np.array(node_depths(r.node_parents), np.int64)
             batch.mask[i, 0, :n, 1 : cached + 1 + n] = _visible(cached, appended, r.node_parents)
-            # A padded row sees the trash cell alone: a row that sees nothing would be NaN, and NaN spreads.
+            # A padded row sees the trash cell alone: some kernels answer NaN to a row that sees nothing, and
+            # NaN in a cell spreads to every row, masked or not.
             batch.mask[i, 0, n:, _TRASH] = True
             batch.wanted[i, : 1 + n - appended] = np.arange(appended - 1, n)
         return batch

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import typing
 from collections.abc import AsyncIterator, Callable
@@ -133,18 +132,16 @@ def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
                 )
             )
 
-    @functools.wraps(command)
     def flat(**values: Any) -> Any:
         made: dict[str, Any] = {}
         for name, group in groups.items():
             made[name] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(hints[name])})
         return command(**values, **made)
 
-    flat.__signature__ = signature.replace(
-        parameters=sorted(parameters, key=lambda p: p.kind), return_annotation=inspect.Signature.empty
-    )
-    del flat.__wrapped__
-    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    typed: Any = flat
+    typed.__name__, typed.__doc__ = command.__name__, command.__doc__
+    typed.__signature__ = inspect.Signature(sorted(parameters, key=lambda p: p.kind))
+    typed.__annotations__ = {p.name: p.annotation for p in parameters}
     return flat
 
 

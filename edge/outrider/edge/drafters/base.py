@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outrider.shared.sampling.choose import Chooser
-from outrider.shared.vocabulary import Fingerprint
+from outrider.shared.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Drafter(Protocol):
         ...
 
     @property
-    def fingerprint(self) -> Fingerprint | None:
+    def vocabulary(self) -> Vocabulary | None:
         """The vocabulary it proposes from; None for one that proposes any id it has seen."""
         ...
 

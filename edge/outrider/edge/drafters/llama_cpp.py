@@ -11,7 +11,7 @@ from pathlib import Path
 from outrider.edge.drafters.base import Proposal
 from outrider.shared.llama.runtime import LlamaContext, LlamaModel, Row
 from outrider.shared.sampling.choose import Chooser
-from outrider.shared.vocabulary import Fingerprint
+from outrider.shared.vocabulary import Vocabulary
 from outrider.shared.vocabulary_gguf import read_vocabulary
 from outrider.shared.worker import Worker
 
@@ -58,9 +58,9 @@ class LlamaDrafter:
         return self._name
 
     @property
-    def fingerprint(self) -> Fingerprint | None:
-        """See `Drafter.fingerprint`."""
-        return self._vocabulary.fingerprint
+    def vocabulary(self) -> Vocabulary | None:
+        """See `Drafter.vocabulary`."""
+        return self._vocabulary
 
     def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> LlamaDraftSession:
         """See `Drafter.open`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from outrider.edge.drafters.base import Proposal
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.choose import Chooser
-from outrider.shared.vocabulary import Fingerprint
+from outrider.shared.vocabulary import Vocabulary
 
 ALWAYS = -1
 
@@ -51,8 +51,8 @@ class ScriptedDrafter:
         return f"scripted({self._script.right_count})"
 
     @property
-    def fingerprint(self) -> Fingerprint | None:
-        """See `Drafter.fingerprint`."""
+    def vocabulary(self) -> Vocabulary | None:
+        """See `Drafter.vocabulary`."""
         return None
 
     def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> ScriptedSession:

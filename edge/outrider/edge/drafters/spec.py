@@ -13,8 +13,9 @@ from outrider.shared.models.store import default_store
 
 DEFAULT_DRAFTER = "llama:qwen2.5-coder-0.5b"
 FORMS = "llama:NAME-or-path, scripted:right, scripted:wrong, scripted:right-then-wrong:N, tiny:DEVIATION, none"
-# A draft model that was trained with another template drafts no worse: the prompt is made with the target's.
-_FREE_FIELDS = frozenset({"template"})
+# The prompt is made with the target's template, so the draft model's own is never used. Its stop ids need only be
+# among the target's, which differ by file format for one and the same model.
+_FREE_FIELDS = frozenset({"template", "stop_ids"})
 
 
 async def make_drafter(spec: str, info: VerifierInfo) -> Drafter | None:
@@ -44,14 +45,19 @@ async def make_drafter(spec: str, info: VerifierInfo) -> Drafter | None:
 
 
 def _check_vocabulary(drafter: Drafter, info: VerifierInfo) -> None:
-    mine = drafter.fingerprint
-    field = mine.first_difference(info.fingerprint, ignore=_FREE_FIELDS) if mine else None
+    if drafter.vocabulary is None:
+        return
+    mine, theirs = drafter.vocabulary.fingerprint, info.fingerprint
+    field = mine.first_difference(theirs, ignore=_FREE_FIELDS)
     if field is not None:
-        raise OutriderError(
-            Reason.VOCABULARY_MISMATCH,
-            f"{drafter.name} cannot draft for {info.model}: they differ in {field}"
-            f" ({getattr(mine, field)} here, {getattr(info.fingerprint, field)} there).",
-        )
+        found = f"{field} ({getattr(mine, field)} here, {getattr(theirs, field)} there)"
+    elif not drafter.vocabulary.stop_ids <= info.stop_ids:
+        found = f"stop_ids ({sorted(drafter.vocabulary.stop_ids)} here, {sorted(info.stop_ids)} there)"
+    else:
+        return
+    raise OutriderError(
+        Reason.VOCABULARY_MISMATCH, f"{drafter.name} cannot draft for {info.model}: they differ in {found}."
+    )
 
 
 def _load_llama(name_or_path: str, context_length: int) -> Drafter:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from outrider.edge.drafters.base import Proposal
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.tiny import HASH_START, hash_push, state_logits, tiny_vocabulary
-from outrider.shared.vocabulary import Fingerprint
+from outrider.shared.vocabulary import Vocabulary
 
 
 class TinyDrafter:
@@ -15,7 +15,7 @@ class TinyDrafter:
 
     def __init__(self, deviation: float) -> None:
         self._deviation = deviation
-        self._fingerprint = tiny_vocabulary().fingerprint
+        self._vocabulary = tiny_vocabulary()
 
     @property
     def name(self) -> str:
@@ -23,9 +23,9 @@ class TinyDrafter:
         return f"tiny-{self._deviation:g}"
 
     @property
-    def fingerprint(self) -> Fingerprint | None:
-        """See `Drafter.fingerprint`."""
-        return self._fingerprint
+    def vocabulary(self) -> Vocabulary | None:
+        """See `Drafter.vocabulary`."""
+        return self._vocabulary
 
     def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> TinyDraftSession:
         """See `Drafter.open`."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -60,7 +61,7 @@ class LlamaModel:
         self.width: int = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._handle))
 
     @property
-    def handle(self) -> ctypes.c_void_p:
+    def handle(self) -> Any:
         """The library's pointer to the model."""
         assert self._handle is not None, "the model is closed"
         return self._handle
