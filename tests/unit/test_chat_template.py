@@ -1,5 +1,5 @@
-"""From messages to prompt ids: what a user types is never a control id, everything else is as the target's own tokenizer
-would have it, and a template is a program that is not trusted.
+"""From messages to prompt ids: what a user types is never a control id, everything else is as the target's own
+tokenizer would have it, and a template is a program that is not trusted.
 """
 
 from __future__ import annotations
@@ -273,3 +273,8 @@ def test_templates_have_what_published_ones_use(tiny: JsonTokenizer) -> None:
     )
     ids = ChatTemplate(tiny, template).prompt_ids(user("ü<"))
     assert bytes(ids).decode() == '{"role": "user", "content": "ü<"}%'
+
+
+def test_lines_that_hold_only_a_block_leave_no_trace(tiny: JsonTokenizer) -> None:
+    template = "{% for m in messages %}\n  {% if true %}\n{{ m.content }}\n  {% endif %}\n{% endfor %}\n"
+    assert bytes(ChatTemplate(tiny, template).prompt_ids(user("x"))) == b"x\n"

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.sandbox
 
 from outrider.edge.tokenizer import ControlSplitter, PlainTokenizer
@@ -18,6 +19,9 @@ from outrider.shared.errors import OutriderError, Reason
 
 Message = Mapping[str, str]
 ROLES = ("system", "user", "assistant", "tool")
+# Names under which templates expect the text of a control token. A vocabulary does not say which token they are, and
+# a prompt that silently lacks one is another prompt.
+_TOKEN_NAMES = frozenset({"bos_token", "eos_token", "pad_token", "unk_token"})
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 
 
@@ -29,6 +33,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._splitter = ControlSplitter(tokenizer.vocabulary)
         self._template: jinja2.Template | None = None
+        self._unknown_names: list[str] = []
         if template:
             environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
                 trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
@@ -37,6 +42,8 @@ class ChatTemplate:
             environment.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
             try:
                 self._template = environment.from_string(template)
+                names = jinja2.meta.find_undeclared_variables(environment.parse(template))
+                self._unknown_names = sorted(names & _TOKEN_NAMES)
             except jinja2.TemplateError as error:
                 raise OutriderError(Reason.MODEL_UNSUPPORTED, f"the chat template is not valid: {error}.") from None
 
@@ -57,9 +64,15 @@ class ChatTemplate:
     def _render(self, messages: list[dict[str, str]]) -> str:
         if self._template is None:
             raise OutriderError(Reason.MODEL_UNSUPPORTED, "the target has no chat template; give a plain prompt.")
+        if self._unknown_names:
+            names = ", ".join(self._unknown_names)
+            raise OutriderError(
+                Reason.MODEL_UNSUPPORTED, f"the chat template needs {names}, unknown here; give a plain prompt."
+            )
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, tools=None)
-        except jinja2.TemplateError as error:
+        except Exception as error:
+            # A template is a program from elsewhere: besides Jinja's own errors it can raise any other.
             raise OutriderError(Reason.MODEL_UNSUPPORTED, f"the chat template refuses this: {error}.") from None
 
     def _encode(self, rendered: str, marker: str) -> list[int]:

@@ -74,7 +74,9 @@ class ControlSplitter:
         return [part for part in self._pattern.split(text) if part] if self._pattern else [text]
 
     def defuse(self, text: str, marker: str) -> str:
-        """`text` with `marker` after the first character of anything that looks like a control token."""
+        """`text` with `marker` after each character of anything that looks like a control token, so that no control
+        token within it, or one that begins in it, is left either.
+        """
         if self._pattern is None:
             return text
-        return self._pattern.sub(lambda match: match[0][0] + marker + match[0][1:], text)
+        return self._pattern.sub(lambda match: "".join(character + marker for character in match[0]), text)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.cloud.targets.base import Engine, Numerics
+from outrider.shared.compute_threads import wait_without_spinning
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.models.store import default_store
 
@@ -49,6 +50,7 @@ def make_engine(config: TargetConfig) -> Engine:
                 threads=config.threads,
             )
         case "transformers" if rest:
+            wait_without_spinning()
             from outrider.cloud.targets.transformers import TransformersEngine  # noqa: PLC0415
 
             source = Path(rest) if Path(rest).exists() else default_store().resolve(rest)

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.shared.compute_threads import wait_without_spinning
 from outrider.shared.errors import OutriderError, Reason
+
+wait_without_spinning()
+
+import llama_cpp  # noqa: E402 - it reads how to wait when it is loaded
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +30,7 @@ _FLASH_ATTENTION_ON = 1
 _recent_problems: deque[str] = deque(maxlen=4)
 
 
-@llama_cpp.llama_log_callback
-def _log_callback(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
+def _keep_problem(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
     line = text.decode("utf-8", "replace").strip()
     if level >= _WARN_LEVEL and len(line) > 1:
         _recent_problems.append(line)
@@ -35,6 +38,7 @@ def _log_callback(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
 
 
 # The library keeps only a pointer: the callback must outlive it, so it lives in the module.
+_log_callback = llama_cpp.llama_log_callback(_keep_problem)
 llama_cpp.llama_log_set(_log_callback, ctypes.c_void_p(0))
 
 
