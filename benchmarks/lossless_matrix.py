@@ -12,7 +12,7 @@ import itertools
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def pairwise() -> Iterator[Run]:
     """Few runs that hold every pair of values of two factors: greedily the run that covers most pairs not yet seen."""
     runs = [dict(zip(FACTORS, values, strict=True)) for values in itertools.product(*FACTORS.values())]
 
-    def pairs(run: dict[str, object]) -> set[tuple[object, ...]]:
+    def pairs(run: Mapping[str, object]) -> set[tuple[object, ...]]:
         return {(*a, *b) for a, b in itertools.combinations(run.items(), 2)}
 
     missing = set().union(*map(pairs, runs))
@@ -74,7 +74,7 @@ class Matrix:
 
     async def run(self, run: Run, prompts: list[dict[str, str]]) -> None:
         """Compare all `prompts` under one way to draft; prints a line."""
-        sampling = Sampling(max_tokens=self._tokens, **SAMPLINGS[run.sampling])  # type: ignore[arg-type]
+        sampling = Sampling(max_tokens=self._tokens, **SAMPLINGS[run.sampling])
         totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         differing: list[str] = []
         async with (

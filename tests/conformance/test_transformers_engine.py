@@ -21,7 +21,7 @@ from outrider.cloud.targets.transformers import TransformersEngine
 from outrider.cloud.targets.transformers_load import AttentionName
 from outrider.shared import vocabulary_gguf, vocabulary_hf
 from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.tokenizer_asset import TokenizerFormat
+from outrider.shared.tokenizer_asset import TokenizerFormat, unpack_files
 from support import tiny_model
 
 
@@ -231,11 +231,14 @@ def test_damaged_gguf_is_refused(share: float, tiny_gguf: Path, tmp_path: Path) 
 
 def test_tokenizer_travels_in_the_form_of_its_source(tiny_hf_dir: Path, tiny_gguf: Path, tmp_path: Path) -> None:
     engine = TransformersEngine(tiny_hf_dir, context_length=64, probe=False)
-    assert engine.tokenizer_asset.format is TokenizerFormat.TOKENIZER_JSON
-    assert engine.tokenizer_asset.data == (tiny_hf_dir / "tokenizer.json").read_bytes()
+    assert engine.tokenizer_asset.format is TokenizerFormat.HUGGING_FACE
+    files = unpack_files(engine.tokenizer_asset.data)
+    assert files["tokenizer.json"] == (tiny_hf_dir / "tokenizer.json").read_text("utf-8")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    assert vocabulary_hf.read_vocabulary(tmp_path).fingerprint == engine.vocabulary.fingerprint
     asset = TransformersEngine(tiny_gguf, context_length=64, probe=False).tokenizer_asset
     assert asset.format is TokenizerFormat.GGUF
-    assert asset.chat_template == tiny_model.TEMPLATE
     (tmp_path / "tokenizer.gguf").write_bytes(asset.data)
     assert vocabulary_gguf.read_vocabulary(tmp_path / "tokenizer.gguf") == vocabulary_gguf.read_vocabulary(tiny_gguf)
 

@@ -24,7 +24,7 @@ from outrider.shared.tiny import (
     TINY_PADDED_WIDTH,
     TINY_TEMPLATE,
     USER,
-    tiny_tokenizer_json,
+    tiny_tokenizer_files,
     tiny_vocabulary,
 )
 from support.refusal import refused
@@ -33,17 +33,17 @@ from support.tiny_model import SPECIAL, TEMPLATE, tiny_tokenizer
 CONTROL = {"<|end|>": END, "<|user|>": USER, "<|assistant|>": ASSISTANT, "<|system|>": SYSTEM}
 
 
-def store(folder: Path, tokenizer: dict[str, Any], template: str = TINY_TEMPLATE) -> Path:
+def store(folder: Path, tokenizer: dict[str, Any], template: str = TINY_TEMPLATE, **settings: Any) -> Path:
     """A folder as the edge keeps it for a target."""
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, **settings}), encoding="utf-8")
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [END]}), encoding="utf-8")
     return folder
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> JsonTokenizer:
-    folder = store(tmp_path_factory.mktemp("tokenizer"), json.loads(tiny_tokenizer_json()))
+    folder = store(tmp_path_factory.mktemp("tokenizer"), json.loads(tiny_tokenizer_files()["tokenizer.json"]))
     return JsonTokenizer(folder, TINY_PADDED_WIDTH)
 
 
@@ -157,7 +157,7 @@ BEGIN_ID = 260
 @pytest.fixture(scope="module")
 def with_bos(tmp_path_factory: pytest.TempPathFactory) -> JsonTokenizer:
     """The tiny tokenizer with a BOS token that its file puts before every text."""
-    content = json.loads(tiny_tokenizer_json())
+    content = json.loads(tiny_tokenizer_files()["tokenizer.json"])
     content["added_tokens"].append(content["added_tokens"][0] | {"id": BEGIN_ID, "content": BEGIN})
     content["post_processor"] = {
         "type": "TemplateProcessing",
@@ -176,6 +176,16 @@ def test_a_bos_in_the_template_stands_once(with_bos: JsonTokenizer) -> None:
 def test_no_bos_is_added_that_neither_template_nor_prompt_asks_for(with_bos: JsonTokenizer) -> None:
     assert ChatTemplate(with_bos, TINY_TEMPLATE).prompt_ids(user("a")) == [USER, ord("a"), END, ASSISTANT]
     assert ChatTemplate(with_bos, "").plain_ids("a") == [ord("a")]
+
+
+@pytest.mark.parametrize("token", [BEGIN, {"content": BEGIN, "lstrip": False}])
+def test_a_bos_that_the_settings_name_stands_once_with_and_without_a_template(tmp_path: Path, token: object) -> None:
+    content = json.loads(tiny_tokenizer_files()["tokenizer.json"])
+    content["added_tokens"].append(content["added_tokens"][0] | {"id": BEGIN_ID, "content": BEGIN})
+    folder = store(tmp_path, content, bos_token=token, eos_token="<|end|>", add_bos_token=True)
+    template = ChatTemplate(JsonTokenizer(folder, TINY_PADDED_WIDTH), "{{ bos_token }}" + TINY_TEMPLATE)
+    assert template.prompt_ids(user("a")) == [BEGIN_ID, USER, ord("a"), END, ASSISTANT]
+    assert template.plain_ids("a") == [BEGIN_ID, ord("a")]
 
 
 @pytest.mark.parametrize("name", ["bos_token", "eos_token"])

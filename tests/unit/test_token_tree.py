@@ -499,7 +499,7 @@ def test_replicas_converge_and_the_clouds_window_is_bounded_by_the_edges(
     text: list[int], window: int, seed: int
 ) -> None:
     schedule = Schedule(text, window)
-    acts: list[Callable[[int], None]] = [schedule.draft] * 5 + [schedule.send] * 3
+    acts: list[Callable[[int], None]] = [*[schedule.draft] * 5, *[schedule.send] * 3]
     acts += [schedule.deliver_up, schedule.deliver_up, schedule.deliver_down, schedule.run_pass]
     random = Random(seed)
     for _ in range(120):

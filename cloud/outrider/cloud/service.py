@@ -27,7 +27,7 @@ STATUS_DETAILS_KEY = "grpc-status-details-bin"
 TOKENIZER_PART_BYTES = 1 << 20
 _FORMAT_TO_PB = {
     TokenizerFormat.GGUF: pb.GetTokenizerResponse.FORMAT_GGUF,
-    TokenizerFormat.TOKENIZER_JSON: pb.GetTokenizerResponse.FORMAT_TOKENIZER_JSON,
+    TokenizerFormat.HUGGING_FACE: pb.GetTokenizerResponse.FORMAT_HUGGING_FACE,
 }
 
 Context = Any  # grpc.aio.ServicerContext, whose stubs leave read and write untyped
@@ -70,7 +70,7 @@ class VerifierService(pb_grpc.VerifierServiceServicer):
     ) -> AsyncIterator[pb.GetTokenizerResponse]:
         """The target's tokenizer, in parts."""
         asset = self._verifier.tokenizer_asset
-        yield pb.GetTokenizerResponse(format=_FORMAT_TO_PB[asset.format], chat_template=asset.chat_template)
+        yield pb.GetTokenizerResponse(format=_FORMAT_TO_PB[asset.format])
         for start in range(0, len(asset.data), TOKENIZER_PART_BYTES):
             yield pb.GetTokenizerResponse(data=asset.data[start : start + TOKENIZER_PART_BYTES])
 

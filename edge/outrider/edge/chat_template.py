@@ -16,11 +16,11 @@ import jinja2.sandbox
 
 from outrider.edge.tokenizer import ControlSplitter, PlainTokenizer
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.vocabulary import Vocabulary
 
 Message = Mapping[str, str]
 ROLES = ("system", "user", "assistant", "tool")
-# Names under which templates expect the text of a control token. A vocabulary does not say which token they are, and
-# a prompt that silently lacks one is another prompt.
+# Names under which templates expect the text of a control token; a prompt that silently lacks one is another prompt.
 _TOKEN_NAMES = frozenset({"bos_token", "eos_token", "pad_token", "unk_token"})
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 
@@ -40,10 +40,11 @@ class ChatTemplate:
             )
             environment.filters["tojson"] = _to_json
             environment.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
+            environment.globals |= _token_texts(tokenizer.vocabulary)
             try:
                 self._template = environment.from_string(template)
                 names = jinja2.meta.find_undeclared_variables(environment.parse(template))
-                self._unknown_names = sorted(names & _TOKEN_NAMES)
+                self._unknown_names = sorted((names & _TOKEN_NAMES) - environment.globals.keys())
             except jinja2.TemplateError as error:
                 raise OutriderError(Reason.MODEL_UNSUPPORTED, f"the chat template is not valid: {error}.") from None
 
@@ -58,17 +59,17 @@ class ChatTemplate:
         return self._encode(self._render(defused), marker)
 
     def plain_ids(self, text: str) -> list[int]:
-        """Prompt ids of `text` as it is, without a template and without control ids."""
-        return self._tokenizer.encode(text)
+        """Prompt ids of `text` as it is, without a template; the one control id is BOS, for models that expect it."""
+        vocabulary = self._tokenizer.vocabulary
+        begin = [vocabulary.bos_id] if vocabulary.adds_bos and vocabulary.bos_id is not None else []
+        return [*begin, *self._tokenizer.encode(text)]
 
     def _render(self, messages: list[dict[str, str]]) -> str:
         if self._template is None:
             raise OutriderError(Reason.MODEL_UNSUPPORTED, "the target has no chat template; give a plain prompt.")
         if self._unknown_names:
             names = ", ".join(self._unknown_names)
-            raise OutriderError(
-                Reason.MODEL_UNSUPPORTED, f"the chat template needs {names}, unknown here; give a plain prompt."
-            )
+            raise OutriderError(Reason.MODEL_UNSUPPORTED, f"the chat template needs {names}, which the target lacks.")
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, tools=None)
         except Exception as error:
@@ -84,6 +85,12 @@ class ChatTemplate:
             else:
                 ids.extend(self._tokenizer.encode(part.replace(marker, "")))
         return ids
+
+
+def _token_texts(vocabulary: Vocabulary) -> dict[str, str]:
+    """What templates call `bos_token` and `eos_token`; one that the model lacks stays out."""
+    ids = {"bos_token": vocabulary.bos_id, "eos_token": vocabulary.eos_id}
+    return {name: vocabulary.pieces[i].decode("utf-8", "replace") for name, i in ids.items() if i is not None}
 
 
 def _check_message(message: Message) -> dict[str, str]:

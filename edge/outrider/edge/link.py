@@ -35,7 +35,7 @@ _OPTIONS = (
 )
 _FORMAT_FROM_PB = {
     pb.GetTokenizerResponse.FORMAT_GGUF: TokenizerFormat.GGUF,
-    pb.GetTokenizerResponse.FORMAT_TOKENIZER_JSON: TokenizerFormat.TOKENIZER_JSON,
+    pb.GetTokenizerResponse.FORMAT_HUGGING_FACE: TokenizerFormat.HUGGING_FACE,
 }
 
 
@@ -59,12 +59,11 @@ class VerifierClient:
         """The target's tokenizer."""
         call = self._stub.GetTokenizer(pb.GetTokenizerRequest(), timeout=TRANSFER_TIMEOUT_S)
         format_: TokenizerFormat | None = None
-        template = ""
         data = bytearray()
         try:
             async for part in call:
                 if format_ is None:
-                    format_, template = _FORMAT_FROM_PB.get(part.format), part.chat_template
+                    format_ = _FORMAT_FROM_PB.get(part.format)
                     if format_ is None:
                         raise OutriderError(Reason.PEER_VIOLATION, f"tokenizer format {part.format}.")
                 data += part.data
@@ -76,7 +75,7 @@ class VerifierClient:
             call.cancel()
         if format_ is None:
             raise OutriderError(Reason.PEER_VIOLATION, "an empty tokenizer.")
-        return TokenizerAsset(format_, template, bytes(data))
+        return TokenizerAsset(format_, bytes(data))
 
     def open_stream(self) -> GrpcEdgeLink:
         """A new `Decode` stream."""

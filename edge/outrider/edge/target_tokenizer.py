@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import tempfile
 from dataclasses import astuple
@@ -16,9 +15,10 @@ from outrider.edge.tokenizer import JsonTokenizer, LlamaTokenizer, PlainTokenize
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import VerifierInfo
 from outrider.shared.paths import cache_dir
-from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat
+from outrider.shared.tokenizer_asset import HUGGING_FACE_FILES, TokenizerAsset, TokenizerFormat, unpack_files
 
 FOLDER = "tokenizers"
+GGUF_FILE = "tokenizer.gguf"
 
 
 async def fetch_tokenizer(client: VerifierClient, info: VerifierInfo) -> tuple[PlainTokenizer, ChatTemplate]:
@@ -30,7 +30,7 @@ async def fetch_tokenizer(client: VerifierClient, info: VerifierInfo) -> tuple[P
     loaded = await asyncio.to_thread(_load, folder, info)
     if loaded is None:
         asset = await client.get_tokenizer()
-        await asyncio.to_thread(_store, folder, asset, info)
+        await asyncio.to_thread(_store, folder, asset)
         loaded = await asyncio.to_thread(_load, folder, info)
     if loaded is None:
         raise OutriderError(Reason.VOCABULARY_MISMATCH, "the verifier's tokenizer is not the one it declares.")
@@ -45,9 +45,9 @@ def _load(folder: Path, info: VerifierInfo) -> PlainTokenizer | None:
     """The tokenizer kept in `folder`, or None if there is none that fits."""
     tokenizer: PlainTokenizer
     try:
-        if (folder / TokenizerFormat.GGUF.value).is_file():
-            tokenizer = LlamaTokenizer(folder / TokenizerFormat.GGUF.value)
-        elif (folder / TokenizerFormat.TOKENIZER_JSON.value).is_file():
+        if (folder / GGUF_FILE).is_file():
+            tokenizer = LlamaTokenizer(folder / GGUF_FILE)
+        elif (folder / HUGGING_FACE_FILES[0]).is_file():
             tokenizer = JsonTokenizer(folder, info.fingerprint.padded_width)
         else:
             return None
@@ -59,15 +59,14 @@ def _load(folder: Path, info: VerifierInfo) -> PlainTokenizer | None:
     return tokenizer if difference is None else None
 
 
-def _store(folder: Path, asset: TokenizerAsset, info: VerifierInfo) -> None:
+def _store(folder: Path, asset: TokenizerAsset) -> None:
     """Put the tokenizer into `folder`, each file in one step, the one that is looked for last."""
+    if asset.format is TokenizerFormat.GGUF:
+        files = {GGUF_FILE: asset.data}
+    else:
+        unpacked = unpack_files(asset.data)
+        files = {name: unpacked[name].encode() for name in reversed(HUGGING_FACE_FILES) if name in unpacked}
     folder.mkdir(parents=True, exist_ok=True)
-    files = {asset.format.value: asset.data}
-    if asset.format is TokenizerFormat.TOKENIZER_JSON:
-        files = {
-            "tokenizer_config.json": json.dumps({"chat_template": asset.chat_template}).encode(),
-            "generation_config.json": json.dumps({"eos_token_id": sorted(info.stop_ids)}).encode(),
-        } | files
     for name, data in files.items():
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as handle:
             handle.write(data)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.tokenizer_asset import TokenizerFormat
 from outrider.shared.vocabulary import Vocabulary
 from outrider.shared.vocabulary_gguf import read_vocabulary as read_gguf_vocabulary
 from outrider.shared.vocabulary_hf import read_vocabulary as read_hf_vocabulary
@@ -53,7 +52,7 @@ class JsonTokenizer:
                 Reason.USAGE, "this verifier's tokenizer needs a package: pip install tokenizers."
             ) from None
         self.vocabulary = read_hf_vocabulary(folder, padded_width)
-        self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / TokenizerFormat.TOKENIZER_JSON.value))
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.encode_special_tokens = True
 
     def encode(self, text: str) -> list[int]:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoutrider/v1/verifier.proto\x12\x0boutrider.v1\"\x10\n\x0eGetInfoRequest\"\x82\x03\n\x0fGetInfoResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12-\n\x0b\x66ingerprint\x18\x04 \x01(\x0b\x32\x18.outrider.v1.Fingerprint\x12\x10\n\x08stop_ids\x18\x05 \x03(\r\x12\'\n\x08numerics\x18\x06 \x01(\x0e\x32\x15.outrider.v1.Numerics\x12\x14\n\x0cnear_tie_gap\x18\x07 \x01(\x02\x12#\n\x06limits\x18\x08 \x01(\x0b\x32\x13.outrider.v1.Limits\x12\x10\n\x08\x66\x65\x61tures\x18\t \x03(\t\x12<\n\x08settings\x18\n \x03(\x0b\x32*.outrider.v1.GetInfoResponse.SettingsEntry\x12\x18\n\x10software_version\x18\x0b \x01(\t\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa4\x01\n\x0b\x46ingerprint\x12\x0e\n\x06pieces\x18\x01 \x01(\t\x12\x13\n\x0bspecial_ids\x18\x02 \x01(\t\x12\x0e\n\x06merges\x18\x03 \x01(\t\x12\x12\n\nnormaliser\x18\x04 \x01(\t\x12\x10\n\x08template\x18\x05 \x01(\t\x12\x10\n\x08stop_ids\x18\x06 \x01(\t\x12\x12\n\nreal_width\x18\x07 \x01(\r\x12\x14\n\x0cpadded_width\x18\x08 \x01(\r\"\x8b\x01\n\x06Limits\x12\x16\n\x0e\x63ontext_length\x18\x01 \x01(\r\x12\x14\n\x0cmax_sessions\x18\x02 \x01(\r\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x16\n\x0einitial_window\x18\x04 \x01(\r\x12\x15\n\rmax_run_ahead\x18\x05 \x01(\r\x12\x14\n\x0cmax_branches\x18\x06 \x01(\r\"\x15\n\x13GetTokenizerRequest\"\xc3\x01\n\x14GetTokenizerResponse\x12\x38\n\x06\x66ormat\x18\x01 \x01(\x0e\x32(.outrider.v1.GetTokenizerResponse.Format\x12\x15\n\rchat_template\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"L\n\x06\x46ormat\x12\x16\n\x12\x46ORMAT_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x46ORMAT_GGUF\x10\x01\x12\x19\n\x15\x46ORMAT_TOKENIZER_JSON\x10\x02\"\xb5\x01\n\rDecodeRequest\x12!\n\x04open\x18\x01 \x01(\x0b\x32\x11.outrider.v1.OpenH\x00\x12.\n\x0bprompt_part\x18\x02 \x01(\x0b\x32\x17.outrider.v1.PromptPartH\x00\x12!\n\x04grow\x18\x03 \x01(\x0b\x32\x11.outrider.v1.GrowH\x00\x12#\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x12.outrider.v1.CloseH\x00\x42\t\n\x07message\"\xe6\x01\n\x04Open\x12\x12\n\nprompt_ids\x18\x01 \x03(\r\x12\x15\n\rprompt_length\x18\x02 \x01(\r\x12\x15\n\rcommitted_ids\x18\x03 \x03(\r\x12\'\n\x08sampling\x18\x04 \x01(\x0b\x32\x15.outrider.v1.Sampling\x12\x0c\n\x04seed\x18\x05 \x01(\x06\x12\x12\n\nmax_tokens\x18\x06 \x01(\r\x12\x10\n\x08stop_ids\x18\x07 \x03(\r\x12\x11\n\tprefix_of\x18\x08 \x01(\t\x12\x19\n\x11required_features\x18\t \x03(\t\x12\x11\n\twant_gaps\x18\n \x01(\x08\" \n\nPromptPart\x12\x12\n\nprompt_ids\x18\x01 \x03(\r\"\xb4\x02\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x11\x66requency_penalty\x18\x06 \x01(\x01\x12\x18\n\x10presence_penalty\x18\x07 \x01(\x01\x12\x38\n\nlogit_bias\x18\x08 \x03(\x0b\x32$.outrider.v1.Sampling.LogitBiasEntry\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_top_pB\x15\n\x13_repetition_penalty\"W\n\x04Grow\x12\x10\n\x08\x66irst_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\x0f\n\x07parents\x18\x03 \x03(\r\x12\x0e\n\x06tokens\x18\x04 \x03(\r\x12\x0e\n\x06run_to\x18\x05 \x01(\r\"\x07\n\x05\x43lose\"\x94\x01\n\x0e\x44\x65\x63odeResponse\x12%\n\x06opened\x18\x01 \x01(\x0b\x32\x13.outrider.v1.OpenedH\x00\x12%\n\x06\x63ommit\x18\x02 \x01(\x0b\x32\x13.outrider.v1.CommitH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.outrider.v1.FinishedH\x00\x42\t\n\x07message\"\x80\x01\n\x06Opened\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10\x63ommitted_length\x18\x02 \x01(\r\x12\x0c\n\x04hash\x18\x03 \x01(\x07\x12\x0e\n\x06window\x18\x04 \x01(\r\x12\x13\n\x0btoken_limit\x18\x05 \x01(\r\x12\x15\n\rreused_length\x18\x06 \x01(\r\"\xc3\x01\n\x06\x43ommit\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\r\x12\x15\n\raccepted_node\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\x18\n\x10\x63ommitted_length\x18\x04 \x01(\r\x12\x0c\n\x04hash\x18\x05 \x01(\x07\x12\x15\n\rchecked_count\x18\x06 \x01(\r\x12\x10\n\x08queue_ns\x18\x07 \x01(\x04\x12\x0f\n\x07pass_ns\x18\x08 \x01(\x04\x12\x14\n\x0cload_percent\x18\t \x01(\r\x12\x0c\n\x04gaps\x18\n \x03(\x02\"\xbc\x01\n\x08\x46inished\x12,\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.outrider.v1.Finished.Reason\x12\x0e\n\x06passes\x18\x02 \x01(\r\x12\x16\n\x0eprefill_passes\x18\x03 \x01(\r\"Z\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n\x0bREASON_STOP\x10\x01\x12\x11\n\rREASON_LENGTH\x10\x02\x12\x14\n\x10REASON_CANCELLED\x10\x03*K\n\x08Numerics\x12\x18\n\x14NUMERICS_UNSPECIFIED\x10\x00\x12\x12\n\x0eNUMERICS_EXACT\x10\x01\x12\x11\n\rNUMERICS_FAST\x10\x02\x32\xf5\x01\n\x0fVerifierService\x12\x44\n\x07GetInfo\x12\x1b.outrider.v1.GetInfoRequest\x1a\x1c.outrider.v1.GetInfoResponse\x12U\n\x0cGetTokenizer\x12 .outrider.v1.GetTokenizerRequest\x1a!.outrider.v1.GetTokenizerResponse0\x01\x12\x45\n\x06\x44\x65\x63ode\x12\x1a.outrider.v1.DecodeRequest\x1a\x1b.outrider.v1.DecodeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoutrider/v1/verifier.proto\x12\x0boutrider.v1\"\x10\n\x0eGetInfoRequest\"\x82\x03\n\x0fGetInfoResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12-\n\x0b\x66ingerprint\x18\x04 \x01(\x0b\x32\x18.outrider.v1.Fingerprint\x12\x10\n\x08stop_ids\x18\x05 \x03(\r\x12\'\n\x08numerics\x18\x06 \x01(\x0e\x32\x15.outrider.v1.Numerics\x12\x14\n\x0cnear_tie_gap\x18\x07 \x01(\x02\x12#\n\x06limits\x18\x08 \x01(\x0b\x32\x13.outrider.v1.Limits\x12\x10\n\x08\x66\x65\x61tures\x18\t \x03(\t\x12<\n\x08settings\x18\n \x03(\x0b\x32*.outrider.v1.GetInfoResponse.SettingsEntry\x12\x18\n\x10software_version\x18\x0b \x01(\t\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa4\x01\n\x0b\x46ingerprint\x12\x0e\n\x06pieces\x18\x01 \x01(\t\x12\x13\n\x0bspecial_ids\x18\x02 \x01(\t\x12\x0e\n\x06merges\x18\x03 \x01(\t\x12\x12\n\nnormaliser\x18\x04 \x01(\t\x12\x10\n\x08template\x18\x05 \x01(\t\x12\x10\n\x08stop_ids\x18\x06 \x01(\t\x12\x12\n\nreal_width\x18\x07 \x01(\r\x12\x14\n\x0cpadded_width\x18\x08 \x01(\r\"\x8b\x01\n\x06Limits\x12\x16\n\x0e\x63ontext_length\x18\x01 \x01(\r\x12\x14\n\x0cmax_sessions\x18\x02 \x01(\r\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x16\n\x0einitial_window\x18\x04 \x01(\r\x12\x15\n\rmax_run_ahead\x18\x05 \x01(\r\x12\x14\n\x0cmax_branches\x18\x06 \x01(\r\"\x15\n\x13GetTokenizerRequest\"\xaa\x01\n\x14GetTokenizerResponse\x12\x38\n\x06\x66ormat\x18\x01 \x01(\x0e\x32(.outrider.v1.GetTokenizerResponse.Format\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"J\n\x06\x46ormat\x12\x16\n\x12\x46ORMAT_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x46ORMAT_GGUF\x10\x01\x12\x17\n\x13\x46ORMAT_HUGGING_FACE\x10\x02\"\xb5\x01\n\rDecodeRequest\x12!\n\x04open\x18\x01 \x01(\x0b\x32\x11.outrider.v1.OpenH\x00\x12.\n\x0bprompt_part\x18\x02 \x01(\x0b\x32\x17.outrider.v1.PromptPartH\x00\x12!\n\x04grow\x18\x03 \x01(\x0b\x32\x11.outrider.v1.GrowH\x00\x12#\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x12.outrider.v1.CloseH\x00\x42\t\n\x07message\"\xe6\x01\n\x04Open\x12\x12\n\nprompt_ids\x18\x01 \x03(\r\x12\x15\n\rprompt_length\x18\x02 \x01(\r\x12\x15\n\rcommitted_ids\x18\x03 \x03(\r\x12\'\n\x08sampling\x18\x04 \x01(\x0b\x32\x15.outrider.v1.Sampling\x12\x0c\n\x04seed\x18\x05 \x01(\x06\x12\x12\n\nmax_tokens\x18\x06 \x01(\r\x12\x10\n\x08stop_ids\x18\x07 \x03(\r\x12\x11\n\tprefix_of\x18\x08 \x01(\t\x12\x19\n\x11required_features\x18\t \x03(\t\x12\x11\n\twant_gaps\x18\n \x01(\x08\" \n\nPromptPart\x12\x12\n\nprompt_ids\x18\x01 \x03(\r\"\xb4\x02\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x11\x66requency_penalty\x18\x06 \x01(\x01\x12\x18\n\x10presence_penalty\x18\x07 \x01(\x01\x12\x38\n\nlogit_bias\x18\x08 \x03(\x0b\x32$.outrider.v1.Sampling.LogitBiasEntry\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_top_pB\x15\n\x13_repetition_penalty\"W\n\x04Grow\x12\x10\n\x08\x66irst_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\x0f\n\x07parents\x18\x03 \x03(\r\x12\x0e\n\x06tokens\x18\x04 \x03(\r\x12\x0e\n\x06run_to\x18\x05 \x01(\r\"\x07\n\x05\x43lose\"\x94\x01\n\x0e\x44\x65\x63odeResponse\x12%\n\x06opened\x18\x01 \x01(\x0b\x32\x13.outrider.v1.OpenedH\x00\x12%\n\x06\x63ommit\x18\x02 \x01(\x0b\x32\x13.outrider.v1.CommitH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.outrider.v1.FinishedH\x00\x42\t\n\x07message\"\x80\x01\n\x06Opened\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10\x63ommitted_length\x18\x02 \x01(\r\x12\x0c\n\x04hash\x18\x03 \x01(\x07\x12\x0e\n\x06window\x18\x04 \x01(\r\x12\x13\n\x0btoken_limit\x18\x05 \x01(\r\x12\x15\n\rreused_length\x18\x06 \x01(\r\"\xc3\x01\n\x06\x43ommit\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\r\x12\x15\n\raccepted_node\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\x18\n\x10\x63ommitted_length\x18\x04 \x01(\r\x12\x0c\n\x04hash\x18\x05 \x01(\x07\x12\x15\n\rchecked_count\x18\x06 \x01(\r\x12\x10\n\x08queue_ns\x18\x07 \x01(\x04\x12\x0f\n\x07pass_ns\x18\x08 \x01(\x04\x12\x14\n\x0cload_percent\x18\t \x01(\r\x12\x0c\n\x04gaps\x18\n \x03(\x02\"\xbc\x01\n\x08\x46inished\x12,\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.outrider.v1.Finished.Reason\x12\x0e\n\x06passes\x18\x02 \x01(\r\x12\x16\n\x0eprefill_passes\x18\x03 \x01(\r\"Z\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n\x0bREASON_STOP\x10\x01\x12\x11\n\rREASON_LENGTH\x10\x02\x12\x14\n\x10REASON_CANCELLED\x10\x03*K\n\x08Numerics\x12\x18\n\x14NUMERICS_UNSPECIFIED\x10\x00\x12\x12\n\x0eNUMERICS_EXACT\x10\x01\x12\x11\n\rNUMERICS_FAST\x10\x02\x32\xf5\x01\n\x0fVerifierService\x12\x44\n\x07GetInfo\x12\x1b.outrider.v1.GetInfoRequest\x1a\x1c.outrider.v1.GetInfoResponse\x12U\n\x0cGetTokenizer\x12 .outrider.v1.GetTokenizerRequest\x1a!.outrider.v1.GetTokenizerResponse0\x01\x12\x45\n\x06\x44\x65\x63ode\x12\x1a.outrider.v1.DecodeRequest\x1a\x1b.outrider.v1.DecodeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETINFORESPONSE_SETTINGSENTRY']._serialized_options = b'8\001'
   _globals['_SAMPLING_LOGITBIASENTRY']._loaded_options = None
   _globals['_SAMPLING_LOGITBIASENTRY']._serialized_options = b'8\001'
-  _globals['_NUMERICS']._serialized_start=2511
-  _globals['_NUMERICS']._serialized_end=2586
+  _globals['_NUMERICS']._serialized_start=2486
+  _globals['_NUMERICS']._serialized_end=2561
   _globals['_GETINFOREQUEST']._serialized_start=43
   _globals['_GETINFOREQUEST']._serialized_end=59
   _globals['_GETINFORESPONSE']._serialized_start=62
@@ -50,33 +50,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTOKENIZERREQUEST']._serialized_start=759
   _globals['_GETTOKENIZERREQUEST']._serialized_end=780
   _globals['_GETTOKENIZERRESPONSE']._serialized_start=783
-  _globals['_GETTOKENIZERRESPONSE']._serialized_end=978
-  _globals['_GETTOKENIZERRESPONSE_FORMAT']._serialized_start=902
-  _globals['_GETTOKENIZERRESPONSE_FORMAT']._serialized_end=978
-  _globals['_DECODEREQUEST']._serialized_start=981
-  _globals['_DECODEREQUEST']._serialized_end=1162
-  _globals['_OPEN']._serialized_start=1165
-  _globals['_OPEN']._serialized_end=1395
-  _globals['_PROMPTPART']._serialized_start=1397
-  _globals['_PROMPTPART']._serialized_end=1429
-  _globals['_SAMPLING']._serialized_start=1432
-  _globals['_SAMPLING']._serialized_end=1740
-  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_start=1659
-  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_end=1707
-  _globals['_GROW']._serialized_start=1742
-  _globals['_GROW']._serialized_end=1829
-  _globals['_CLOSE']._serialized_start=1831
-  _globals['_CLOSE']._serialized_end=1838
-  _globals['_DECODERESPONSE']._serialized_start=1841
-  _globals['_DECODERESPONSE']._serialized_end=1989
-  _globals['_OPENED']._serialized_start=1992
-  _globals['_OPENED']._serialized_end=2120
-  _globals['_COMMIT']._serialized_start=2123
-  _globals['_COMMIT']._serialized_end=2318
-  _globals['_FINISHED']._serialized_start=2321
-  _globals['_FINISHED']._serialized_end=2509
-  _globals['_FINISHED_REASON']._serialized_start=2419
-  _globals['_FINISHED_REASON']._serialized_end=2509
-  _globals['_VERIFIERSERVICE']._serialized_start=2589
-  _globals['_VERIFIERSERVICE']._serialized_end=2834
+  _globals['_GETTOKENIZERRESPONSE']._serialized_end=953
+  _globals['_GETTOKENIZERRESPONSE_FORMAT']._serialized_start=879
+  _globals['_GETTOKENIZERRESPONSE_FORMAT']._serialized_end=953
+  _globals['_DECODEREQUEST']._serialized_start=956
+  _globals['_DECODEREQUEST']._serialized_end=1137
+  _globals['_OPEN']._serialized_start=1140
+  _globals['_OPEN']._serialized_end=1370
+  _globals['_PROMPTPART']._serialized_start=1372
+  _globals['_PROMPTPART']._serialized_end=1404
+  _globals['_SAMPLING']._serialized_start=1407
+  _globals['_SAMPLING']._serialized_end=1715
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_start=1634
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_end=1682
+  _globals['_GROW']._serialized_start=1717
+  _globals['_GROW']._serialized_end=1804
+  _globals['_CLOSE']._serialized_start=1806
+  _globals['_CLOSE']._serialized_end=1813
+  _globals['_DECODERESPONSE']._serialized_start=1816
+  _globals['_DECODERESPONSE']._serialized_end=1964
+  _globals['_OPENED']._serialized_start=1967
+  _globals['_OPENED']._serialized_end=2095
+  _globals['_COMMIT']._serialized_start=2098
+  _globals['_COMMIT']._serialized_end=2293
+  _globals['_FINISHED']._serialized_start=2296
+  _globals['_FINISHED']._serialized_end=2484
+  _globals['_FINISHED_REASON']._serialized_start=2394
+  _globals['_FINISHED_REASON']._serialized_end=2484
+  _globals['_VERIFIERSERVICE']._serialized_start=2564
+  _globals['_VERIFIERSERVICE']._serialized_end=2809
 # @@protoc_insertion_point(module_scope)

@@ -94,22 +94,20 @@ class GetTokenizerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetTokenizerResponse(_message.Message):
-    __slots__ = ("format", "chat_template", "data")
+    __slots__ = ("format", "data")
     class Format(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FORMAT_UNSPECIFIED: _ClassVar[GetTokenizerResponse.Format]
         FORMAT_GGUF: _ClassVar[GetTokenizerResponse.Format]
-        FORMAT_TOKENIZER_JSON: _ClassVar[GetTokenizerResponse.Format]
+        FORMAT_HUGGING_FACE: _ClassVar[GetTokenizerResponse.Format]
     FORMAT_UNSPECIFIED: GetTokenizerResponse.Format
     FORMAT_GGUF: GetTokenizerResponse.Format
-    FORMAT_TOKENIZER_JSON: GetTokenizerResponse.Format
+    FORMAT_HUGGING_FACE: GetTokenizerResponse.Format
     FORMAT_FIELD_NUMBER: _ClassVar[int]
-    CHAT_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     format: GetTokenizerResponse.Format
-    chat_template: str
     data: bytes
-    def __init__(self, format: _Optional[_Union[GetTokenizerResponse.Format, str]] = ..., chat_template: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, format: _Optional[_Union[GetTokenizerResponse.Format, str]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class DecodeRequest(_message.Message):
     __slots__ = ("open", "prompt_part", "grow", "close")

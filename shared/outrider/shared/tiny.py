@@ -114,8 +114,8 @@ def tiny_vocabulary() -> Vocabulary:
     )
 
 
-def tiny_tokenizer_json() -> str:
-    """The same vocabulary as a `tokenizer.json` of the `tokenizers` library."""
+def tiny_tokenizer_files() -> dict[str, str]:
+    """The same vocabulary as the tokenizer files of a Hugging Face model directory, by name."""
     pieces = tiny_vocabulary().pieces
     added = [
         {"id": i, "content": pieces[i].decode(), "special": True, "single_word": False}
@@ -125,6 +125,8 @@ def tiny_tokenizer_json() -> str:
     stage = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     vocabulary = byte_of_character()
     model = {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": False, "fuse_unk": False}
-    return json.dumps(
-        {"version": "1.0", "added_tokens": added, "pre_tokenizer": stage, "decoder": stage, "model": model}
-    )
+    tokenizer = {"version": "1.0", "added_tokens": added, "pre_tokenizer": stage, "decoder": stage, "model": model}
+    return {
+        "tokenizer.json": json.dumps(tokenizer),
+        "tokenizer_config.json": json.dumps({"chat_template": TINY_TEMPLATE, "eos_token": "<|end|>"}),
+    }

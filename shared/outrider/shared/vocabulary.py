@@ -53,7 +53,8 @@ class Vocabulary:
 
     `pieces` covers the real ids only: rows of padding that a model's head may have are counted in
     `padded_width` and are never valid. `special_ids` are the control ids, `stop_ids` those that end an answer.
-    `normaliser` is "FORMAT:NAME", the pre-tokenizer as the model's file format names it.
+    `bos_id` and `eos_id` are what a template calls `bos_token` and `eos_token`; `adds_bos` says that a plain prompt
+    begins with the former. `normaliser` is "FORMAT:NAME", the pre-tokenizer as the model's file format names it.
     """
 
     pieces: Sequence[bytes]
@@ -63,6 +64,9 @@ class Vocabulary:
     template: str
     stop_ids: frozenset[int]
     padded_width: int
+    bos_id: int | None = None
+    eos_id: int | None = None
+    adds_bos: bool = False
 
     @property
     def size(self) -> int:

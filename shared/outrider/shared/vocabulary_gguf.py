@@ -50,6 +50,9 @@ def vocabulary_of_header(header: GgufHeader, where: str) -> Vocabulary:
             template=header.text("tokenizer.chat_template"),
             stop_ids=stop_ids,
             padded_width=len(texts),
+            bos_id=header.integer("tokenizer.ggml.bos_token_id"),
+            eos_id=header.integer("tokenizer.ggml.eos_token_id"),
+            adds_bos=bool(header.values.get("tokenizer.ggml.add_bos_token", model == "llama")),
         )
     except ValueError as error:
         raise OutriderError(Reason.MODEL_CORRUPT, f"{where}: a piece or a merge spells nothing ({error}).") from None

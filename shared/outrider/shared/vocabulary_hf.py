@@ -54,6 +54,9 @@ def _vocabulary(
         template=_template(directory, settings),
         stop_ids=frozenset(_stop_ids(directory, settings, added)),
         padded_width=padded_width or _configured_width(directory) or size,
+        bos_id=_id_of(settings.get("bos_token"), added),
+        eos_id=_id_of(settings.get("eos_token"), added),
+        adds_bos=bool(settings.get("add_bos_token")),
     )
     if vocabulary.padded_width < size:
         if padded_width is None:
@@ -91,9 +94,15 @@ def _stop_ids(directory: Path, settings: Mapping[str, Any], added: list[dict[str
             yield from (int(i) for i in found)
         elif found is not None:
             yield int(found)
-    end = settings.get("eos_token")
-    end_text = end.get("content") if isinstance(end, dict) else end
-    yield from (int(e["id"]) for e in added if e["content"] == end_text)
+    end = _id_of(settings.get("eos_token"), added)
+    if end is not None:
+        yield end
+
+
+def _id_of(token: Any, added: list[dict[str, Any]]) -> int | None:
+    """Id of a token that the settings name by its text, or by an object that holds it."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return next((int(entry["id"]) for entry in added if entry["content"] == text), None)
 
 
 def _template(directory: Path, settings: Mapping[str, Any]) -> str:

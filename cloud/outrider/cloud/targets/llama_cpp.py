@@ -132,7 +132,7 @@ class LlamaCppEngine:
     @property
     def tokenizer_asset(self) -> TokenizerAsset:
         """See `Engine.tokenizer_asset`."""
-        return TokenizerAsset(TokenizerFormat.GGUF, self._vocabulary.template, self._header.without_tensors())
+        return TokenizerAsset(TokenizerFormat.GGUF, self._header.without_tensors())
 
     def cached_length(self, slot: int) -> int:
         """See `Engine.cached_length`."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from outrider.cloud.targets.base import ROOT_PARENT, EngineSpec, RowLogits, SlotRows
 from outrider.cloud.targets.contract import check_forward, check_path, check_rows
-from outrider.shared.tiny import HASH_START, hash_push, state_logits, tiny_tokenizer_json, tiny_vocabulary
-from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat
+from outrider.shared.tiny import HASH_START, hash_push, state_logits, tiny_tokenizer_files, tiny_vocabulary
+from outrider.shared.tokenizer_asset import TokenizerAsset, pack_files
 from outrider.shared.vocabulary import Vocabulary
 
 
@@ -68,8 +68,8 @@ class TinyEngine:
 
     @property
     def tokenizer_asset(self) -> TokenizerAsset:
-        """A `tokenizer.json`."""
-        return TokenizerAsset(TokenizerFormat.TOKENIZER_JSON, self._vocabulary.template, tiny_tokenizer_json().encode())
+        """The files of a Hugging Face tokenizer."""
+        return pack_files(tiny_tokenizer_files())
 
     def cached_length(self, slot: int) -> int:
         """Number of cached tokens, undecided nodes left out."""

@@ -91,7 +91,7 @@ class TransformersEngine:
             raise OutriderError(Reason.USAGE, f"max_nodes {max_nodes}, at least {MIN_NODES} are needed.")
         self._model = load_model(source, dtype, device, attention, context_length)
         self._vocabulary = load_vocabulary(source, self._model.get_output_embeddings().weight.shape[0])
-        self._tokenizer_asset = load_tokenizer_asset(source, self._vocabulary.template)
+        self._tokenizer_asset = load_tokenizer_asset(source)
         self._cache = SlotCache(layer_shapes(self._model), max_slots, context_length + max_nodes + 1)
         self._slots = [_Slot() for _ in range(max_slots)]
         self._max_nodes = max_nodes

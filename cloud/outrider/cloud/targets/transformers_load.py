@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 from outrider.cloud.targets.slot_cache import LayerShape
 from outrider.shared import vocabulary_hf
 from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat
+from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat, pack_directory
 from outrider.shared.vocabulary import Vocabulary
 
 DtypeName = Literal["fp32", "bf16", "fp16"]
@@ -72,14 +72,13 @@ def load_vocabulary(source: Path, padded_width: int) -> Vocabulary:
     return dataclasses.replace(vocabulary_gguf.read_vocabulary(source), padded_width=padded_width)
 
 
-def load_tokenizer_asset(source: Path, template: str) -> TokenizerAsset:
+def load_tokenizer_asset(source: Path) -> TokenizerAsset:
     """The tokenizer in its own form, for an edge to load."""
     if source.is_dir():
-        data = (source / "tokenizer.json").read_bytes()
-        return TokenizerAsset(TokenizerFormat.TOKENIZER_JSON, template, data)
+        return pack_directory(source)
     from outrider.shared.gguf_header import read_gguf_header  # noqa: PLC0415  # only a GGUF source needs it
 
-    return TokenizerAsset(TokenizerFormat.GGUF, template, read_gguf_header(source).without_tensors())
+    return TokenizerAsset(TokenizerFormat.GGUF, read_gguf_header(source).without_tensors())
 
 
 def refuse_config(config: Any, context_length: int) -> None:
