@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -117,23 +118,24 @@ def _row(prompt: str, drafted: Result, expected: Result, identical: bool) -> dic
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="against the target alone on the same verifier")
-    table.add_column("prompt", no_wrap=True, max_width=28)
-    for heading in ("tokens", "passes alone", "passes", "tokens/pass", "bytes up+down", "seconds alone", "seconds"):
-        table.add_column(heading, justify="right")
-    table.add_column("text")
+    """One column a prompt, so that it fits a narrow terminal."""
+    table = Table(title="target passes with guesses and alone, same verifier", min_width=60)
+    table.add_column("")
     for row in rows:
-        table.add_row(
-            row["prompt"],
-            str(row["tokens"]),
-            str(row["target_passes"]),
-            str(row["passes"]),
-            f"{row['tokens_per_pass']:.2f}",
-            f"{row['uplink_bytes']}+{row['downlink_bytes']}",
-            f"{row['target_seconds']:.1f}",
-            f"{row['seconds']:.1f}",
-            "[green]identical[/green]" if row["identical"] else "[bold red]differs[/bold red]",
-        )
+        table.add_column(Text(row["prompt"], overflow="ellipsis"), justify="right", no_wrap=True, max_width=24)
+    lines: dict[str, Callable[[dict[str, Any]], str]] = {
+        "tokens": lambda row: str(row["tokens"]),
+        "passes, alone": lambda row: str(row["target_passes"]),
+        "passes, with guesses": lambda row: str(row["passes"]),
+        "tokens per pass": lambda row: f"{row['tokens_per_pass']:.2f}",
+        "guesses sent, accepted": lambda row: f"{row['drafted']}, {row['accepted']}",
+        "bytes up, down": lambda row: f"{row['uplink_bytes']}, {row['downlink_bytes']}",
+        "seconds, alone": lambda row: f"{row['target_seconds']:.1f}",
+        "seconds, with guesses": lambda row: f"{row['seconds']:.1f}",
+        "text": lambda row: "[green]identical[/green]" if row["identical"] else "[bold red]differs[/bold red]",
+    }
+    for heading, value in lines.items():
+        table.add_row(heading, *(value(row) for row in rows))
     return table
 
 
@@ -142,11 +144,11 @@ def _explain(out: Console, rows: list[dict[str, Any]], gamma: int) -> None:
     per_pass = sum(row["tokens"] for row in rows) / max(1, passes)
     saved = 1 - passes / max(1, sum(row["target_passes"] for row in rows))
     out.print(
-        f"\nThe target ran {saved:.0%} fewer passes. On one CPU that saves passes, not seconds: checking several\n"
-        "tokens costs a CPU almost as much as computing them one by one, and both models share its cores.\n"
-        "On the accelerators this stands for, a pass over a few tokens costs what a pass over one does. Arithmetic,\n"
+        f"\nThe target ran {saved:.0%} fewer passes. On one CPU that saves passes, not seconds: checking several "
+        "tokens costs a CPU almost as much as computing them one by one, and both models share its cores.\n\n"
+        "On the accelerators this stands for, a pass over a few tokens costs what a pass over one does. Arithmetic, "
         f"not a measurement, for a 70B target at {_TARGET_MS:g} ms a pass, {_RTT_MS:g} ms round trip, waiting for "
-        f"each verdict\nat {per_pass:.2f} tokens a pass:"
+        f"each verdict, at {per_pass:.2f} tokens a pass:"
     )
     for device, draft_ms in _DEVICES_MS.items():
         per_token = (gamma * draft_ms + _RTT_MS + _TARGET_MS) / per_pass
