@@ -86,9 +86,9 @@ class Matrix:
             for prompt in prompts:
                 key = (prompt["id"], run.sampling)
                 if key not in self._references:
-                    self._references[key] = await ask(alone, prompt["prompt"], sampling)
+                    self._references[key] = await alone.answer(prompt["prompt"], sampling)
                 expected = self._references[key]
-                result = await ask(agent, prompt["prompt"], sampling)
+                result = await agent.answer(prompt["prompt"], sampling)
                 same = (result.token_ids, result.finish_reason) == (expected.token_ids, expected.finish_reason)
                 differing += [] if same else [prompt["id"]]
                 for name in (prompt["category"], "all"):
@@ -98,13 +98,6 @@ class Matrix:
         self.differences += len(differing)
         per_pass = ", ".join(f"{name} {tokens / passes:.2f}" for name, (tokens, passes) in totals.items())
         print(f"{run}: {len(differing)} differ {differing or ''}; tokens per pass: {per_pass}", flush=True)
-
-
-async def ask(agent: Agent, prompt: str, sampling: Sampling) -> Result:
-    """One answer."""
-    result = [chunk async for chunk in agent.stream(prompt, sampling)][-1].result
-    assert result is not None
-    return result
 
 
 async def measure(runs: list[Run], prompts: list[dict[str, str]], tokens: int, target: str) -> int:

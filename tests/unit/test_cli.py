@@ -50,7 +50,7 @@ COMMANDS = '''
             case "differs":
                 return 1
             case "refused":
-                raise OutriderError(Reason.SESSION_NOT_FOUND, "Session 7.")
+                raise OutriderError(Reason.SESSION_IDLE, "Session 7.")
             case "unreachable":
                 raise OutriderError(Reason.VERIFIER_UNREACHABLE)
             case "bug":
@@ -164,12 +164,18 @@ def test_command_gets_its_options(commands: None, capsys: Capture) -> None:
 def test_known_failure_is_one_line_on_stderr(commands: None, capsys: Capture) -> None:
     cli.main(["probe", "refused"])
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "error: SESSION_NOT_FOUND: There is no such session. Session 7.\n")
+    assert (out, err) == (
+        "",
+        "error: SESSION_IDLE: Nothing was asked for so long that the session was ended. Session 7.\n",
+    )
 
 
 def test_known_failure_is_json_when_asked(commands: None, capsys: Capture) -> None:
     assert cli.main(["probe", "refused", "--json"]) == 3
-    assert error_of(capsys) == {"reason": "SESSION_NOT_FOUND", "message": "There is no such session. Session 7."}
+    assert error_of(capsys) == {
+        "reason": "SESSION_IDLE",
+        "message": "Nothing was asked for so long that the session was ended. Session 7.",
+    }
 
 
 @pytest.mark.parametrize(
@@ -251,7 +257,7 @@ def test_missing_module_of_our_own_is_a_bug(commands: None, capsys: Capture) -> 
 
 def test_home_variable_moves_all_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTRIDER_HOME", str(tmp_path))
-    assert (paths.cache_dir(), paths.config_dir()) == (tmp_path, tmp_path / "config")
+    assert paths.cache_dir() == tmp_path
     monkeypatch.delenv("OUTRIDER_HOME")
     assert paths.cache_dir().name == "outrider"
-    assert tmp_path not in paths.config_dir().parents
+    assert tmp_path not in paths.cache_dir().parents

@@ -16,7 +16,7 @@ from outrider.shared.token_tree import DraftTree, Node
 from support.refusal import refused
 
 STOP = 9
-WIDE = DraftBounds(window=256, stop_ids=frozenset({STOP}), end=1000)
+WIDE = DraftBounds(window=256, max_branches=64, stop_ids=frozenset({STOP}), end=1000)
 Draft = Callable[[list[int], int], list[int]]
 
 
@@ -86,10 +86,21 @@ def test_a_stop_id_at_the_root_is_drafted_below() -> None:
 @pytest.mark.parametrize("committed", [0, 3, 4, 5])
 def test_nothing_is_drafted_beyond_the_end_of_the_answer(committed: int) -> None:
     tree = DraftTree((), list(range(committed)))
-    bounds = DraftBounds(window=64, stop_ids=frozenset(), end=5)
+    bounds = DraftBounds(window=64, max_branches=0, stop_ids=frozenset(), end=5)
     sends = run_round(FixedControl(3), tree, bounds, counting)
-    assert [len(send.nodes) for send in sends] == [min(3, 5 - committed)][: 5 - committed]
-    assert all(node.position < 5 for node in tree.root.subtree())
+    # The last token comes from the pass that checks the one before it.
+    useful = max(0, 4 - committed)
+    assert [len(send.nodes) for send in sends] == [min(3, useful)][:useful]
+    assert all(node.position < 4 for node in tree.root.subtree() if node is not tree.root)
+
+
+@pytest.mark.parametrize(("max_branches", "siblings"), [(0, [0, 0, 0]), (1, [1, 0, 0]), (3, [2, 1, 0]), (9, [2, 2, 2])])
+def test_siblings_are_drafted_only_as_far_as_a_pass_can_hold_them(max_branches: int, siblings: list[int]) -> None:
+    tree = DraftTree(())
+    bounds = DraftBounds(window=64, max_branches=max_branches, stop_ids=frozenset(), end=50)
+    (send,) = run_round(FixedControl(3, branch=3), tree, bounds, counting)
+    by_depth = [sum(depth(tree, node) == level for node in send.nodes) for level in (1, 2, 3)]
+    assert by_depth == [1 + count for count in siblings]
 
 
 def test_a_drafter_with_nothing_to_say_leaves_the_policy_waiting() -> None:
@@ -137,7 +148,7 @@ def test_no_tree_makes_a_path_longer_than_gamma_or_breaks_a_bound(
     for _ in range(data.draw(st.integers(0, 6))):
         nodes = [node for node in tree.root.subtree() if node.token != STOP]
         tree.add(nodes[data.draw(st.integers(0, len(nodes) - 1))], data.draw(st.integers(6, STOP)))
-    bounds = DraftBounds(window, frozenset({STOP}), end)
+    bounds = DraftBounds(window, data.draw(st.integers(0, 4)), frozenset({STOP}), end)
     tokens = st.lists(st.integers(6, STOP), max_size=branch, unique=True)
     while tree.committed_length < end and STOP not in tree.committed:
         for send in run_round(control, tree, bounds, lambda _path, _count: data.draw(tokens)):

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from outrider.cloud.session import SessionLimits
+from outrider.cloud.session import PassTiming, Session, SessionLimits
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import VerifierConfig
+from outrider.cloud.walk import WalkResult
 from outrider.edge.agent import Agent
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling
@@ -45,6 +46,8 @@ BAD_OPENS: list[tuple[str, dict[str, Any], Reason]] = [
     ("unknown feature", {"required_features": ["telepathy"]}, Reason.FEATURE_UNSUPPORTED),
     ("many unknown features", {"required_features": ["x"] * 1000}, Reason.FEATURE_UNSUPPORTED),
     ("committed ids leave nothing", {"committed_ids": [65] * 40}, Reason.OPEN_INVALID),
+    ("too many stop ids", {"stop_ids": [65] * 1000}, Reason.OPEN_INVALID),
+    ("too many biases", {"sampling": {"logit_bias": {i: 1.0 for i in range(5000)}}}, Reason.SAMPLING_INVALID),
     ("committed ids hold a stop id", {"committed_ids": [65, 256, 66]}, Reason.OPEN_INVALID),
     ("more ids than announced", {"prompt_length": 2}, Reason.OPEN_INVALID),
     ("absurd announced length", {"prompt_length": 2**31}, Reason.PROMPT_TOO_LONG),
@@ -64,6 +67,7 @@ BAD_GROWS: list[tuple[str, list[pb.DecodeRequest], Reason]] = [
     ("one token twice", [grow_request(1, [65, 65], parents=[0, 0])], Reason.CHILD_DUPLICATE),
     ("a child of the stop id", [grow_request(1, [256, 65])], Reason.CHILD_OF_STOP),
     ("more nodes than the window", [grow_request(1, [65] * 33)], Reason.WINDOW_EXCEEDED),
+    ("very many nodes", [grow_request(1, [65] * 5000)], Reason.GROW_MALFORMED),
     ("a second Open", [open_request()], Reason.OPEN_INVALID),
     ("an empty request", [pb.DecodeRequest()], Reason.MESSAGE_UNKNOWN),
     ("a prompt part out of place", [pb.DecodeRequest(prompt_part={"prompt_ids": [1]})], Reason.OPEN_EXPECTED),
@@ -136,7 +140,7 @@ async def test_surplus_opens_are_refused_with_a_time_to_retry() -> None:
         async with raw_stream(address) as second:
             await second.send(open_request())
             error = await expect_refusal(second, Reason.CAPACITY_EXHAUSTED)
-            assert error.retry_after_s == 1.0
+            assert error.retry_after_s == 0.25
 
 
 async def test_a_slot_is_free_again_after_close_after_half_close_and_after_a_vanished_client() -> None:
@@ -189,3 +193,36 @@ async def test_generation_that_reaches_the_end_of_the_context_ends_with_length()
         result = chunks[-1].result
         assert result is not None
         assert (len(result.token_ids), result.finish_reason) == (10, "length")
+
+
+async def test_an_edge_that_falls_silent_does_not_hold_its_slot_for_ever() -> None:
+    config = VerifierConfig(session=SessionLimits(open_limit_s=0.2, idle_limit_s=0.2))
+    async with serving(TinyEngine(max_slots=1), config) as address, raw_stream(address) as stream:
+        await stream.send(open_request())
+        await stream.receive()
+        await expect_refusal(stream, Reason.SESSION_IDLE)
+        async with raw_stream(address) as next_one:
+            await next_one.send(open_request(prompt_length=9))
+            await expect_refusal(next_one, Reason.OPEN_EXPECTED)
+
+
+async def test_a_fault_in_one_session_ends_that_one_alone_and_tells_no_details(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    complete = Session.complete
+
+    def faulty(self: Session, result: WalkResult | None, timing: PassTiming) -> None:
+        assert 66 not in self.sequence[:1], "a secret"
+        complete(self, result, timing)
+
+    monkeypatch.setattr(Session, "complete", faulty)
+    async with (
+        serving(*small_verifier()) as address,
+        Agent.connect(address, drafter="tiny:0.5") as neighbour,
+        raw_stream(address) as stream,
+    ):
+        await stream.send(open_request(prompt_ids=[66, 65]))
+        error = await expect_refusal(stream, Reason.INTERNAL)
+        assert "secret" not in error.message
+        assert "a secret" in caplog.text
+        assert await answer(neighbour)

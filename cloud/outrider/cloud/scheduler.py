@@ -1,21 +1,18 @@
 """Packs what all sessions want into one pass of the target at a time: collect, pass, commit. Sessions that have nothing
-to check are left out; none is left out twice in a row for lack of room.
+to check are left out; those left out for lack of room come first in the next pass.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from outrider.cloud.incidents import internal_error
 from outrider.cloud.session import PassTiming, Session
 from outrider.cloud.target import PassWork, Target
+from outrider.cloud.targets.contract import side_branches
 from outrider.cloud.walk import WalkResult
-from outrider.shared.errors import OutriderError, Reason
-
-logger = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -39,7 +36,7 @@ class Scheduler:
 
     def wake(self, session: Session) -> None:
         """Tell that `session` may have something to do now."""
-        if session.ready_since is None:
+        if session.ready_since is None and not session.in_pass:
             session.ready_since = self._now()
         self._wake.set()
 
@@ -70,22 +67,32 @@ class Scheduler:
         left_out: list[Session] = []
         for _ in range(len(self._queue)):
             session = self._queue.popleft()
-            work = session.next_work(self._target.cached_length(session.slot), branches)
+            work = self._work_of(session, branches)
             if work is None:
                 session.ready_since = None
                 self._queue.append(session)
                 continue
+            if session.ready_since is None:
+                session.ready_since = self._now()
             needed = len(work.rows.append) + len(work.rows.node_tokens)
             if batch and rows + needed > self._max_rows:
                 left_out.append(session)
                 continue
             rows += needed
-            branches -= _branch_count(work)
+            branches -= side_branches(work.rows.node_parents)
             batch.append((session, work))
         # Those left out come first next time, those served last.
         self._queue.extendleft(reversed(left_out))
         self._queue.extend(session for session, _ in batch)
         return batch
+
+    def _work_of(self, session: Session, max_branches: int) -> PassWork | None:
+        """What the session wants; one that fails at saying so is ended, and only that one."""
+        try:
+            return session.next_work(self._target.cached_length(session.slot), max_branches)
+        except Exception as error:
+            _fail(session, error)
+            return None
 
     async def _run_pass(self, batch: list[tuple[Session, PassWork]]) -> None:
         started = self._now()
@@ -97,12 +104,9 @@ class Scheduler:
             session.ready_since = None
         try:
             results = await self._target.run_pass([work for _, work in batch])
-        except Exception:
-            incident = secrets.token_hex(8)
-            logger.exception("pass failed, incident %s", incident)
+        except Exception as error:
             for session, _ in batch:
-                session.cache_is_sound = False
-                session.fail(OutriderError(Reason.INTERNAL, f"Incident {incident}."))
+                _fail(session, error)
         else:
             self._complete(batch, results, queue_ns, _nanoseconds(self._now() - started))
         finally:
@@ -121,7 +125,10 @@ class Scheduler:
         self.passes += 1
         load_percent = self._load_percent()
         for (session, _), waited_ns, result in zip(batch, queue_ns, results, strict=True):
-            session.complete(result, PassTiming(waited_ns, pass_ns, load_percent))
+            try:
+                session.complete(result, PassTiming(waited_ns, pass_ns, load_percent))
+            except Exception as error:
+                _fail(session, error)
 
     def _load_percent(self) -> int:
         waiting = sum(1 for session in self._queue if session.ready_since is not None)
@@ -136,7 +143,7 @@ def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1_000_000_000)
 
 
-def _branch_count(work: PassWork) -> int:
-    """Leaves of the work's tree beside the first."""
-    parents = work.rows.node_parents
-    return max(0, len(parents) - len(set(parents)))
+def _fail(session: Session, error: Exception) -> None:
+    """End a session because of a fault of ours. What happened goes to the log, an incident number to the peer."""
+    session.cache_is_sound = False
+    session.fail(internal_error("pass failed", error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -22,6 +23,10 @@ STOP_GRACE_S = 2.0
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
@@ -86,3 +91,15 @@ def check_loopback(listen: str) -> None:
             Reason.LISTEN_NOT_LOOPBACK,
             f"{host} can be reached from outside, and this version has no transport security.",
         )
+
+
+def check_port_is_free(listen: str) -> None:
+    """Raise PORT_IN_USE early: a model can take minutes to load before the server would find out."""
+    host, _, port = listen.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.removeprefix("[").removesuffix("]"), int(port)))
+        except OSError as error:
+            raise OutriderError(Reason.PORT_IN_USE, f"cannot listen on {listen}: {error.strerror}.") from None

@@ -4,8 +4,7 @@ holds no state of its own.
 
 from __future__ import annotations
 
-import logging
-import secrets
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
@@ -13,17 +12,16 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from outrider.cloud.incidents import internal_error
 from outrider.cloud.verifier import Verifier
 from outrider.shared.convert import EdgeMessageReader, cloud_message_to_pb, info_to_pb
-from outrider.shared.errors import ERROR_DOMAIN, OutriderError, Reason
+from outrider.shared.errors import ERROR_DOMAIN, STATUS_DETAILS_KEY, OutriderError
 from outrider.shared.messages import CloudMessage, EdgeMessage
 from outrider.shared.tokenizer_asset import TokenizerFormat
 from outrider.v1 import verifier_pb2 as pb
 from outrider.v1 import verifier_pb2_grpc as pb_grpc
 
-logger = logging.getLogger(__name__)
-
-STATUS_DETAILS_KEY = "grpc-status-details-bin"
+MAX_ERROR_TEXT = 1024
 TOKENIZER_PART_BYTES = 1 << 20
 _FORMAT_TO_PB = {
     TokenizerFormat.GGUF: pb.GetTokenizerResponse.FORMAT_GGUF,
@@ -63,35 +61,44 @@ class VerifierService(pb_grpc.VerifierServiceServicer):
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
         """What the verifier serves."""
-        return info_to_pb(self._verifier.info())
+        async with _typed_failures(context):
+            return info_to_pb(self._verifier.info())
 
     async def GetTokenizer(
         self, request: pb.GetTokenizerRequest, context: Context
     ) -> AsyncIterator[pb.GetTokenizerResponse]:
         """The target's tokenizer, in parts."""
-        asset = self._verifier.tokenizer_asset
-        yield pb.GetTokenizerResponse(format=_FORMAT_TO_PB[asset.format])
-        for start in range(0, len(asset.data), TOKENIZER_PART_BYTES):
-            yield pb.GetTokenizerResponse(data=asset.data[start : start + TOKENIZER_PART_BYTES])
+        async with _typed_failures(context):
+            asset = self._verifier.tokenizer_asset
+            yield pb.GetTokenizerResponse(format=_FORMAT_TO_PB[asset.format])
+            for start in range(0, len(asset.data), TOKENIZER_PART_BYTES):
+                yield pb.GetTokenizerResponse(data=asset.data[start : start + TOKENIZER_PART_BYTES])
 
     async def Decode(self, request_iterator: object, context: Context) -> None:
         """One answer."""
-        try:
+        async with _typed_failures(context):
             await self._verifier.serve(_GrpcCloudLink(context))
-        except OutriderError as error:
-            await _abort(context, error)
-        except grpc.aio.AbortError:
-            raise
-        except Exception:
-            incident = secrets.token_hex(8)
-            logger.exception("stream failed, incident %s", incident)
-            await _abort(context, OutriderError(Reason.INTERNAL, f"Incident {incident}."))
+
+
+@contextlib.asynccontextmanager
+async def _typed_failures(context: Context) -> AsyncIterator[None]:
+    """End the call with a typed status, whatever is raised inside."""
+    try:
+        yield
+    except OutriderError as error:
+        await _abort(context, error)
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:
+        await _abort(context, internal_error("call failed", error))
 
 
 async def _abort(context: Context, error: OutriderError) -> NoReturn:
     code = grpc.StatusCode[error.status]
-    status = status_pb2.Status(code=code.value[0], message=error.message, details=_details(error))
-    await context.abort(code, error.message, ((STATUS_DETAILS_KEY, status.SerializeToString()),))
+    # Trailers have a size limit of their own, past which the peer would see neither text nor reason.
+    text = error.message[:MAX_ERROR_TEXT]
+    status = status_pb2.Status(code=code.value[0], message=text, details=_details(error))
+    await context.abort(code, text, ((STATUS_DETAILS_KEY, status.SerializeToString()),))
     raise AssertionError("abort raises")
 
 

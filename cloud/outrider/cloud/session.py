@@ -19,17 +19,23 @@ from outrider.shared.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What the operator allows one session. Counts of nodes, of tokens ahead, of nodes and prefill rows a pass."""
+    """What the operator allows one session: live nodes, tokens ahead of the edge, nodes and prefill rows a pass,
+    seconds until Open is complete, and seconds without a word while nothing is left to do.
+    """
 
     window: int = 256
     max_run_ahead: int = 1024
     max_pass_nodes: int = 64
     prefill_chunk: int = 256
+    open_limit_s: float = 20.0
+    idle_limit_s: float = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class PassTiming:
-    """How long the session's work waited and how long the pass took, in nanoseconds; load in percent of a pass."""
+    """How long the session's work waited and how long the pass took, in nanoseconds; sessions waiting in percent of
+    the slots.
+    """
 
     queue_ns: int
     pass_ns: int
@@ -63,12 +69,19 @@ class Session:
         self._tree = VerifierTree(request.prompt_ids, request.committed_ids, window=limits.window, stop_ids=stop_ids)
         self._sequence = [*request.prompt_ids, *request.committed_ids]
         self._run_to = 0
+        self._prefill_queue_ns = self._prefill_pass_ns = 0
         self._snapshot_nodes: tuple[Node, ...] = ()
 
     @property
     def sequence(self) -> list[int]:
         """Prompt and committed ids; not to be changed."""
         return self._sequence
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a pass is running or could run without a further message from the edge."""
+        has_credit = self._tree.committed_length < self._run_to
+        return not self.finished and (self.in_pass or self._tree.live_count > 0 or has_credit)
 
     def opened(self, reused_length: int) -> Opened:
         """The answer to Open."""
@@ -102,7 +115,7 @@ class Session:
         if len(missing) > 1:
             chunk = missing[:-1][: self._limits.prefill_chunk]
             return PassWork(SlotRows(self.slot, chunk, want_logits=False))
-        if not self._tree.live_count and self._tree.committed_length >= self._run_to:
+        if not self.has_work:
             return None
         snapshot = self._tree.snapshot(self._limits.max_pass_nodes, max_branches, self._rules.end)
         self._snapshot_nodes = snapshot.nodes
@@ -116,6 +129,8 @@ class Session:
         """Take in what a pass found: move the root, tell the edge, finish if the answer is complete."""
         if result is None:
             self.prefill_passes += 1
+            self._prefill_queue_ns += timing.queue_ns
+            self._prefill_pass_ns += timing.pass_ns
             return
         self.passes += 1
         accepted = [self._snapshot_nodes[index] for index in result.path]
@@ -134,12 +149,14 @@ class Session:
                 committed_length=self._tree.committed_length,
                 hash=self._tree.hash,
                 checked_count=result.checked_count,
-                queue_ns=timing.queue_ns,
-                pass_ns=timing.pass_ns,
+                # The first commit carries the time of the prompt's passes as well.
+                queue_ns=timing.queue_ns + self._prefill_queue_ns,
+                pass_ns=timing.pass_ns + self._prefill_pass_ns,
                 load_percent=timing.load_percent,
                 gaps=result.gaps if self._want_gaps else (),
             )
         )
+        self._prefill_queue_ns = self._prefill_pass_ns = 0
         if result.finish is not None:
             self.finish(result.finish)
 

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from outrider.cloud.incidents import internal_error
 from outrider.cloud.scheduler import Scheduler
 from outrider.cloud.session import Session, SessionLimits
 from outrider.cloud.target import Target
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.ids import common_length
 from outrider.shared.link import CloudLink
 from outrider.shared.messages import (
     FEATURES,
@@ -30,11 +32,12 @@ from outrider.shared.messages import (
 from outrider.shared.tokenizer_asset import TokenizerAsset
 from outrider.shared.version import software_version
 
-logger = logging.getLogger(__name__)
-
-RETRY_AFTER_S = 1.0
+RETRY_AFTER_S = 0.25
+# Well below what a refusal may take.
+ENDING_SESSION_WAIT_S = 0.08
 LINGER_S = 5.0
 MAX_REQUIRED_FEATURES = 32
+MAX_STOP_IDS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +67,26 @@ class Verifier:
         self._free = list(range(target.spec.max_slots))[::-1]
         self._parked: OrderedDict[str, _Parked] = OrderedDict()
         self._sessions: set[Session] = set()
+        self._tokenizer_digest = hashlib.sha256(target.tokenizer_asset.data).hexdigest()
+        self._alive = True
+        self._slot_freed = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run passes inside the context; on leaving it, end all sessions and free the target."""
+        """Run passes inside the context; on leaving it, end what is still open and free the target."""
         task = asyncio.create_task(self._scheduler.run(), name="scheduler")
+        task.add_done_callback(self._on_scheduler_end)
         try:
             yield
         finally:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.gather(task, return_exceptions=True)
             await self._target.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether passes can run; false for good after a fault in the scheduler itself."""
+        return self._alive
 
     @property
     def tokenizer_asset(self) -> TokenizerAsset:
@@ -104,14 +115,19 @@ class Verifier:
             features=frozenset(FEATURES),
             settings={key: str(value) for key, value in spec.settings.items()},
             software_version=software_version(),
+            tokenizer_digest=self._tokenizer_digest,
         )
 
     async def serve(self, link: CloudLink) -> None:
         """Serve one stream from its first message to its end; raises `OutriderError` where the edge is to be told.
 
-        A stream that ends without Close leaves the session's cache for another one to take over.
+        The cache of a session that has ended is left for another one to take over.
         """
-        request = await link.receive()
+        try:
+            async with asyncio.timeout(self._config.session.open_limit_s):
+                request = await link.receive()
+        except TimeoutError:
+            raise OutriderError(Reason.OPEN_EXPECTED, "no complete Open in time.") from None
         if request is None:
             return
         if not isinstance(request, Open):
@@ -133,7 +149,16 @@ class Verifier:
 
     async def _write(self, link: CloudLink, session: Session) -> None:
         """Send what the session says, until it has said its last word; raises its error if it failed."""
-        while (message := await session.outbox.get()) is not None:
+        while True:
+            try:
+                async with asyncio.timeout(self._config.session.idle_limit_s):
+                    message = await session.outbox.get()
+            except TimeoutError:
+                if session.has_work:
+                    continue
+                raise OutriderError(Reason.SESSION_IDLE) from None
+            if message is None:
+                return
             if isinstance(message, OutriderError):
                 raise message
             await link.send(message)
@@ -157,15 +182,19 @@ class Verifier:
                 self._scheduler.wake(session)
         except OutriderError as error:
             session.fail(error)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            incident = secrets.token_hex(8)
-            logger.exception("reading failed, incident %s", incident)
-            session.fail(OutriderError(Reason.INTERNAL, f"Incident {incident}."))
+        except Exception as error:
+            session.fail(internal_error("reading failed", error))
+
+    def _on_scheduler_end(self, task: asyncio.Task[None]) -> None:
+        """Tell everybody if the scheduler has died of a fault; otherwise it was told to end."""
+        self._alive = False
+        error = None if task.cancelled() else task.exception()
+        for session in list(self._sessions):
+            session.fail(internal_error("scheduler failed", error) if error else None)
 
     async def _open(self, request: Open) -> Session:
         end = self._check(request)
+        await self._wait_for_ending_session()
         slot, reused_length = self._take_slot(request)
         session = Session(secrets.token_hex(16), slot, request, self._target.vocabulary, end, self._config.session)
         self._sessions.add(session)
@@ -173,6 +202,7 @@ class Verifier:
         try:
             await self._target.rewind(slot, reused_length)
         except BaseException:
+            session.cache_is_sound = False
             session.fail(None)
             self._release(session)
             raise
@@ -182,15 +212,14 @@ class Verifier:
     def _check(self, request: Open) -> int:
         """Refuse what cannot be served; returns the answer length at which the answer is complete."""
         vocabulary = self._target.vocabulary
+        if not self._alive:
+            raise OutriderError(Reason.INTERNAL, "The verifier has stopped serving.")
         unknown = sorted(set(request.required_features[:MAX_REQUIRED_FEATURES]) - set(FEATURES))
         if unknown or len(request.required_features) > MAX_REQUIRED_FEATURES:
             raise OutriderError(Reason.FEATURE_UNSUPPORTED, f"unknown here: {', '.join(unknown)[:200]}.")
         if not request.prompt_ids:
             raise OutriderError(Reason.PROMPT_EMPTY)
-        vocabulary.check_ids(request.prompt_ids, "Open.prompt_ids")
-        vocabulary.check_ids(request.committed_ids, "Open.committed_ids")
-        vocabulary.check_ids(request.stop_ids, "Open.stop_ids")
-        vocabulary.check_ids(request.sampling.logit_bias, "Open.sampling.logit_bias")
+        # Lengths come first: ids are checked one by one.
         room = self._target.spec.context_length - len(request.prompt_ids)
         if room < 1:
             raise OutriderError(
@@ -198,12 +227,28 @@ class Verifier:
                 f"{len(request.prompt_ids)} prompt tokens, context {self._target.spec.context_length}.",
             )
         end = min(request.max_tokens, room)
-        stop_ids = vocabulary.stop_ids | frozenset(request.stop_ids)
-        if len(request.committed_ids) >= end or stop_ids.intersection(request.committed_ids):
+        if len(request.stop_ids) > MAX_STOP_IDS or len(request.committed_ids) >= end:
             raise OutriderError(
-                Reason.OPEN_INVALID, f"{len(request.committed_ids)} committed ids leave nothing to decode."
+                Reason.OPEN_INVALID,
+                f"{len(request.committed_ids)} committed ids of at most {end - 1}, {len(request.stop_ids)} stop ids "
+                f"of at most {MAX_STOP_IDS}.",
             )
+        vocabulary.check_ids(request.prompt_ids, "Open.prompt_ids")
+        vocabulary.check_ids(request.committed_ids, "Open.committed_ids")
+        vocabulary.check_ids(request.stop_ids, "Open.stop_ids")
+        vocabulary.check_ids(request.sampling.logit_bias, "Open.sampling.logit_bias")
+        stop_ids = vocabulary.stop_ids | frozenset(request.stop_ids)
+        if stop_ids.intersection(request.committed_ids):
+            raise OutriderError(Reason.OPEN_INVALID, "the committed ids hold a stop id: nothing is left to decode.")
         return end
+
+    async def _wait_for_ending_session(self) -> None:
+        """With no slot to give but a session that has ended and is still in a pass, wait a moment for its slot."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_SESSION_WAIT_S):
+                while not self._free and not self._parked and any(s.released for s in self._sessions):
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
 
     def _take_slot(self, request: Open) -> tuple[int, int]:
         """A slot for a new session and how much of its cache is of use; raises CAPACITY_EXHAUSTED."""
@@ -211,7 +256,7 @@ class Verifier:
         if parked is not None:
             sequence = [*request.prompt_ids, *request.committed_ids]
             usable = min(self._target.cached_length(parked.slot), len(sequence) - 1)
-            return parked.slot, _common_length(parked.sequence, sequence, usable)
+            return parked.slot, min(usable, common_length(parked.sequence, sequence))
         if self._free:
             return self._free.pop(), 0
         if self._parked:
@@ -225,14 +270,8 @@ class Verifier:
     def _release(self, session: Session) -> None:
         """Take the slot of an ended session back, with its cache if that is sound."""
         self._sessions.discard(session)
+        self._slot_freed.set()
         if session.cache_is_sound:
             self._parked[session.session_id] = _Parked(session.slot, session.sequence)
         else:
             self._free.append(session.slot)
-
-
-def _common_length(first: list[int], second: list[int], limit: int) -> int:
-    length = 0
-    while length < limit and first[length] == second[length]:
-        length += 1
-    return length

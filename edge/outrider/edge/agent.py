@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Sequence
@@ -18,12 +19,13 @@ from outrider.edge.link import VerifierClient
 from outrider.edge.target_tokenizer import fetch_tokenizer
 from outrider.edge.tokenizer import PlainTokenizer
 from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.messages import FinishReason, Open, VerifierInfo
+from outrider.shared.messages import FEATURE_GAPS, FinishReason, Open, VerifierInfo
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.token_tree import Origin
 
 PACES = ("patient", "eager")
+OPEN_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,12 @@ class Drafting:
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
     """Per-answer options beside sampling. `prefix_of` names an earlier session (`Result.session_id`) whose cached
-    prefix the verifier may take over; `want_gaps` asks for score gaps.
+    prefix the verifier may take over; `stop_ids` end the answer beside the target's own; `want_gaps` asks for the
+    distance between the two best scores at each token.
     """
 
     prefix_of: str = ""
+    stop_ids: frozenset[int] = frozenset()
     want_gaps: bool = False
 
 
@@ -112,13 +116,26 @@ class Agent:
         async for chunk in self.stream_ids(prompt_ids, sampling, options):
             yield chunk
 
+    async def answer(
+        self,
+        messages: str | Sequence[Message],
+        sampling: Sampling | None = None,
+        options: AnswerOptions | None = None,
+    ) -> Result:
+        """The whole answer to a conversation; see `stream`."""
+        result: Result | None = None
+        async for chunk in self.stream(messages, sampling, options):
+            result = chunk.result
+        assert result is not None, "the last chunk holds the result"
+        return result
+
     async def stream_ids(
         self,
         prompt_ids: Sequence[int],
         sampling: Sampling | None = None,
         options: AnswerOptions | None = None,
     ) -> AsyncIterator[Chunk]:
-        """Continue `prompt_ids`; see `stream`."""
+        """Continue `prompt_ids`; see `stream`. A verifier without a free session is asked again, a few times."""
         sampling = sampling or Sampling()
         options = options or AnswerOptions()
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
@@ -128,7 +145,8 @@ class Agent:
             seed=seed,
             max_tokens=sampling.max_tokens,
             prefix_of=options.prefix_of,
-            required_features=("gaps",) if options.want_gaps else (),
+            stop_ids=tuple(sorted(options.stop_ids)),
+            required_features=(FEATURE_GAPS,) if options.want_gaps else (),
             want_gaps=options.want_gaps,
         )
         # Checked here too: a drafter must not see them, whatever a verifier would say.
@@ -136,21 +154,29 @@ class Agent:
         self.tokenizer.vocabulary.check_ids(sampling.logit_bias, "logit_bias")
         if isinstance(self._drafter, ScriptedDrafter):
             self._drafter.references[request.prompt_ids] = await self._reference(request)
-        draft = self._open_draft(request)
-        answer = Answer(self._setup(request, draft), self._client.open_stream(), draft)
-        async for chunk in self._assemble(answer, request):
-            yield chunk
+        for tries_left in reversed(range(OPEN_TRIES)):
+            draft = self._open_draft(request)
+            answer = Answer(self._setup(request, draft), self._client.open_stream(), draft)
+            try:
+                async for chunk in self._assemble(answer, request):
+                    yield chunk
+            except OutriderError as error:
+                if error.reason is not Reason.CAPACITY_EXHAUSTED or not tries_left:
+                    raise
+                await asyncio.sleep(error.retry_after_s or 1.0)
+            else:
+                return
 
     async def _assemble(self, answer: Answer, request: Open) -> AsyncIterator[Chunk]:
-        assembler = ChunkAssembler(self.tokenizer.vocabulary, self.info.stop_ids, request.sampling.stop)
+        assembler = ChunkAssembler(self.tokenizer.vocabulary, self._stop_ids(request), request.sampling.stop)
         async with contextlib.aclosing(answer.committed()) as commits:
             async for tokens in commits:
                 for chunk in assembler.push(tokens):
                     yield chunk
                 if assembler.stopped:
                     break
-        for chunk in assembler.flush():
-            yield chunk
+            for chunk in assembler.flush():
+                yield chunk
         reason = FinishReason.STOP if assembler.stopped else answer.finish_reason or FinishReason.CANCELLED
         result = Result(
             text=assembler.text,
@@ -166,7 +192,7 @@ class Agent:
     def _report(self, answer: Answer, assembler: ChunkAssembler, request: Open) -> dict[str, object]:
         return {
             "prompt_tokens": len(request.prompt_ids),
-            **answer.stats.report(len(assembler.token_ids)),
+            **answer.stats.report(len(assembler.token_ids), assembler.drafted_count),
             "seed": request.seed,
             "model": self.info.model,
             "draft_model": self.draft_model,
@@ -196,10 +222,13 @@ class Agent:
         return AnswerSetup(
             request=request,
             limits=self.info.limits,
-            stop_ids=self.info.stop_ids,
+            stop_ids=self._stop_ids(request),
             control=self.drafting.make_control(),
             eager=self._is_eager(draft is not None),
         )
+
+    def _stop_ids(self, request: Open) -> frozenset[int]:
+        return self.info.stop_ids | frozenset(request.stop_ids)
 
     def _is_eager(self, has_drafter: bool) -> bool:
         return self.drafting.pace == "eager" if self.drafting.pace else not has_drafter

@@ -5,7 +5,7 @@ the tree. Plain asyncio over a link and a drafting session; time comes from the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import math
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -27,7 +27,10 @@ from outrider.shared.messages import (
 )
 from outrider.shared.token_tree import CommittedToken, DraftTree, Node
 
+logger = logging.getLogger(__name__)
+
 LEAST_PROBABILITY = 1e-9
+CLOSE_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Answer:
         self._run_to = 0
         self._open_sent_bytes = self._opened_received_bytes = 0
         self._changed = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._ending = False
         self._fresh: asyncio.Queue[list[CommittedToken] | None] = asyncio.Queue()
         self._began = self._waiting_since = self._now()
 
@@ -68,26 +73,24 @@ class Answer:
 
         Raises what the verifier answers and what the link and the drafter raise.
         """
-        await self._link.send(self._setup.request)
-        self._open_sent_bytes = self._link.sent_bytes
-        tasks = [
-            asyncio.create_task(self._take_commits(), name="take-commits"),
-            asyncio.create_task(self._grow_and_send(), name="grow-and-send"),
-        ]
-        for task in tasks:
-            # Whichever ends first, by success or failure, ends the answer.
-            task.add_done_callback(lambda _: self._fresh.put_nowait(None))
+        tasks: list[asyncio.Task[None]] = []
         try:
+            await self._link.send(self._setup.request)
+            self._open_sent_bytes = self._link.sent_bytes
+            tasks += [
+                asyncio.create_task(self._take_commits(), name="take-commits"),
+                asyncio.create_task(self._grow_and_send(), name="grow-and-send"),
+            ]
+            for task in tasks:
+                # Whichever ends first, by success or failure, ends the answer.
+                task.add_done_callback(lambda _: self._fresh.put_nowait(None))
             while (tokens := await self._fresh.get()) is not None:
                 yield tokens
             for task in tasks:
                 if task.done():
                     task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._end_session()
+            await self._end_session(tasks)
 
     async def _take_commits(self) -> None:
         """Follow the verifier until it says that the answer is complete."""
@@ -100,6 +103,7 @@ class Answer:
                     self._on_commit(message)
                 case Finished():
                     self.finish_reason = message.reason
+                    self.stats.prefill_passes = message.prefill_passes
                     return
                 case None:
                     raise OutriderError(Reason.VERIFIER_UNREACHABLE, "the stream ended before the answer was complete.")
@@ -113,8 +117,10 @@ class Answer:
                 await self._changed.wait()
                 continue
             await self._extend_credit()
-            bounds = DraftBounds(self._window, self._setup.stop_ids, self._end)
-            step = self._setup.control.next_step(self.tree, bounds) if self._draft else Wait()
+            limits = self._setup.limits
+            bounds = DraftBounds(self._window, limits.max_branches, self._setup.stop_ids, self._end)
+            can_draft = self._draft is not None and not self.stats.draft_error
+            step = self._setup.control.next_step(self.tree, bounds) if can_draft else Wait()
             match step:
                 case Expand():
                     await self._expand(step.node, step.count)
@@ -137,7 +143,7 @@ class Answer:
     def _on_commit(self, commit: Commit) -> None:
         now = self._now()
         tokens = self.tree.commit(commit)
-        self.stats.on_commit(commit, tokens, now - self._waiting_since)
+        self.stats.on_commit(commit, len(tokens) - len(commit.tokens), now - self._waiting_since)
         self._waiting_since = now
         if not self.stats.ttft_s:
             self.stats.ttft_s = now - self._began
@@ -148,7 +154,13 @@ class Answer:
         assert self._draft is not None
         answer_ids = [*self.tree.committed, *self.tree.path(node)]
         began = self._now()
-        proposals = await self._draft.propose(answer_ids, count)
+        try:
+            proposals = await self._draft.propose(answer_ids, count)
+        except Exception as error:
+            # The answer is the target's; without guesses it comes more slowly, but it comes.
+            logger.warning("the drafter failed, going on without guesses", exc_info=error)
+            self.stats.draft_error = f"{type(error).__name__}: {error}"
+            return
         self.stats.draft_s += self._now() - began
         # The root may have moved on meanwhile; guesses below a dead node are of no use.
         node.expanded = True
@@ -161,11 +173,13 @@ class Answer:
         grow = self.tree.compose(nodes, self._run_to)
         self.stats.on_sent(grow)
         self._waiting_since = self._now()
-        await self._link.send(grow)
+        async with self._sending:
+            if not self._ending:
+                await self._link.send(grow)
 
     async def _extend_credit(self) -> None:
         """Let an eager verifier run on, well before its credit is used up."""
-        if self._setup.eager:
+        if self._setup.eager or self.stats.draft_error:
             committed = self.tree.committed_length
             ahead = self._setup.limits.max_run_ahead
             if self._run_to < self._end and self._run_to - committed <= ahead // 2:
@@ -184,18 +198,29 @@ class Answer:
         self._run_to = length
         await self._send(())
 
-    async def _end_session(self) -> None:
-        """Tell the verifier unless it knows; the caller may have walked away from an answer that goes on."""
-        with contextlib.suppress(OutriderError):
-            if self.finish_reason is None:
-                await self._link.send(Close())
-        self.stats.open_bytes = self._open_sent_bytes + self._opened_received_bytes
-        self.stats.uplink_bytes = self._link.sent_bytes - self._open_sent_bytes
-        self.stats.downlink_bytes = self._link.received_bytes - self._opened_received_bytes
-        self.stats.seconds = self._now() - self._began
-        await self._link.close()
-        if self._draft is not None:
-            await self._draft.close()
+    async def _end_session(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Close the session unless it has ended; the caller may have walked away from an answer that goes on.
+
+        Close goes out before the tasks are cancelled, as a cancelled read or write takes the whole stream down.
+        """
+        self._ending = True
+        reader = tasks[:1]
+        try:
+            if self.finish_reason is None and reader and not reader[0].done():
+                async with self._sending:
+                    await self._link.send(Close())
+                await asyncio.wait(reader, timeout=CLOSE_LIMIT_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.stats.open_bytes = self._open_sent_bytes + self._opened_received_bytes
+            self.stats.uplink_bytes = self._link.sent_bytes - self._open_sent_bytes
+            self.stats.downlink_bytes = self._link.received_bytes - self._opened_received_bytes
+            self.stats.seconds = self._now() - self._began
+            await self._link.close()
+            if self._draft is not None:
+                await self._draft.close()
 
     @staticmethod
     def _now() -> float:

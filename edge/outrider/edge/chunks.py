@@ -46,6 +46,7 @@ class ChunkAssembler:
         self._waiting: deque[CommittedToken] = deque()
         self.text = ""
         self.token_ids: list[int] = []
+        self.drafted_count = 0
 
     @property
     def stopped(self) -> bool:
@@ -74,6 +75,7 @@ class ChunkAssembler:
         tokens = [self._waiting.popleft() for _ in range(released.token_count)]
         self.text += released.text
         self.token_ids.extend(token.token for token in tokens)
+        self.drafted_count += sum(1 for token in tokens if token.origin is Origin.DRAFTED)
         for token in tokens:
             if chunks and chunks[-1].origin is token.origin:
                 chunks[-1].token_ids.append(token.token)

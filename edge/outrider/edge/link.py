@@ -12,7 +12,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from outrider.shared.convert import cloud_message_from_pb, edge_message_to_pb, info_from_pb
-from outrider.shared.errors import ERROR_DOMAIN, OutriderError, Reason
+from outrider.shared.errors import ERROR_DOMAIN, STATUS_DETAILS_KEY, OutriderError, Reason
 from outrider.shared.messages import CloudMessage, EdgeMessage, VerifierInfo
 from outrider.shared.tokenizer_asset import TokenizerAsset, TokenizerFormat
 from outrider.v1 import verifier_pb2 as pb
@@ -25,12 +25,12 @@ CLOSE_LIMIT_S = 1.0
 STATUS_WAIT_S = 1.0
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_TOKENIZER_BYTES = 256 << 20
-STATUS_DETAILS_KEY = "grpc-status-details-bin"
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 _FORMAT_FROM_PB = {

@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
-from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.errors import ERROR_TABLE, OutriderError, Reason
 
 START_LIMIT_S = 600.0
 STOP_LIMIT_S = 10.0
-_KEPT_LINES = 20
 
 
 @contextlib.asynccontextmanager
@@ -34,22 +32,14 @@ async def private_verifier(arguments: Sequence[str] = ()) -> AsyncIterator[str]:
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
     )
-    last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    drain = asyncio.create_task(_keep_last_lines(process.stderr, last_lines))
     try:
-        yield await _wait_until_ready(process, drain, last_lines)
+        yield await _wait_until_ready(process)
     finally:
         await _stop(process)
-        drain.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await drain
 
 
-async def _wait_until_ready(
-    process: asyncio.subprocess.Process, drain: asyncio.Task[None], last_lines: deque[str]
-) -> str:
+async def _wait_until_ready(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(START_LIMIT_S):
@@ -64,15 +54,10 @@ async def _wait_until_ready(
         return str(said["listening"])
     error = said.get("error", {})
     if error.get("reason") in Reason.__members__:
-        raise OutriderError(Reason[error["reason"]], f"(private verifier) {error.get('message', '')}")
-    await drain
-    raise OutriderError(Reason.VERIFIER_START_FAILED, "\n".join(last_lines))
-
-
-async def _keep_last_lines(stream: asyncio.StreamReader | None, lines: deque[str]) -> None:
-    assert stream is not None
-    while line := await stream.readline():
-        lines.append(line.decode("utf-8", "replace").rstrip())
+        reason = Reason[error["reason"]]
+        text = str(error.get("message", "")).removeprefix(f"{ERROR_TABLE[reason].public} ")
+        raise OutriderError(reason, f"(private verifier) {text}")
+    raise OutriderError(Reason.VERIFIER_START_FAILED, "what it wrote to standard error says why.")
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

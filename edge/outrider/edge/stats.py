@@ -8,7 +8,6 @@ from typing import Any
 
 from outrider.shared.convert import grow_payload_bytes
 from outrider.shared.messages import Commit, Grow
-from outrider.shared.token_tree import CommittedToken, Origin
 
 
 @dataclass(slots=True)
@@ -16,12 +15,14 @@ class AnswerStats:
     """What happened during one answer. Times in seconds, sizes in bytes.
 
     `passes` counts target forwards that held rows of this answer, prefill left out: the verifier sends one commit
-    for each. `rounds` counts Grow messages.
+    for each. `walked` counts nodes that passes accepted. `rounds` counts Grow messages. `draft_error` says why
+    drafting stopped before the answer was complete.
     """
 
     passes: int = 0
+    prefill_passes: int = 0
     drafted: int = 0
-    accepted: int = 0
+    walked: int = 0
     checked: int = 0
     accepted_histogram: Counter[int] = field(default_factory=Counter)
     rounds: int = 0
@@ -36,6 +37,7 @@ class AnswerStats:
     link_s: float = 0.0
     seconds: float = 0.0
     ttft_s: float = 0.0
+    draft_error: str = ""
 
     def on_sent(self, grow: Grow) -> None:
         """Count a Grow message."""
@@ -43,30 +45,35 @@ class AnswerStats:
         self.drafted += len(grow.tokens)
         self.grow_payload_bytes += grow_payload_bytes(grow)
 
-    def on_commit(self, commit: Commit, tokens: list[CommittedToken], waited_s: float) -> None:
-        """Count a commit; `waited_s` is how long the edge waited since the message that it answers."""
-        accepted = sum(1 for token in tokens if token.origin is Origin.DRAFTED)
+    def on_commit(self, commit: Commit, accepted_count: int, waited_s: float) -> None:
+        """Count a commit of a pass that accepted `accepted_count` nodes; `waited_s` is how long the edge waited since
+        the message that it answers.
+        """
         self.passes += 1
-        self.accepted += accepted
+        self.walked += accepted_count
         self.checked += commit.checked_count
-        self.accepted_histogram[accepted] += 1
+        self.accepted_histogram[accepted_count] += 1
         pass_s, queue_s = commit.pass_ns / 1e9, commit.queue_ns / 1e9
         self.pass_s += pass_s
         self.queue_s += queue_s
         self.link_s += max(0.0, waited_s - pass_s - queue_s)
 
-    def report(self, token_count: int) -> dict[str, Any]:
-        """The keys of the command-line contract; `token_count` tokens are in the answer as given out."""
+    def report(self, token_count: int, drafted_count: int) -> dict[str, Any]:
+        """The keys of the command-line contract; `token_count` tokens are in the answer as given out, and
+        `drafted_count` of them are guesses that were sent.
+        """
         most = max(self.accepted_histogram, default=0)
         return {
             "tokens": token_count,
             "passes": self.passes,
+            "prefill_passes": self.prefill_passes,
             "tokens_per_pass": _ratio(token_count, self.passes),
             "drafted": self.drafted,
-            "accepted": self.accepted,
+            "accepted": drafted_count,
+            "walked": self.walked,
             "checked": self.checked,
-            "acceptance_rate": _ratio(self.accepted, self.drafted),
-            "alpha": _ratio(self.accepted, self.checked),
+            "acceptance_rate": _ratio(drafted_count, self.drafted),
+            "alpha": _ratio(self.walked, self.checked),
             "accepted_histogram": [self.accepted_histogram[count] for count in range(most + 1)],
             "grow_payload_bytes": self.grow_payload_bytes,
             "uplink_bytes": self.uplink_bytes,
@@ -80,6 +87,7 @@ class AnswerStats:
             "link_ms": _milliseconds(self.link_s),
             "seconds": round(self.seconds, 4),
             "ttft_ms": _milliseconds(self.ttft_s),
+            "draft_error": self.draft_error or None,
         }
 
 

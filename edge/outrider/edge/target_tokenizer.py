@@ -1,4 +1,4 @@
-"""Fetches the target's tokenizer from the verifier, once: it is kept under the name of its fingerprint."""
+"""Fetches the target's tokenizer from the verifier, once: it is kept under the name of its digest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from dataclasses import astuple
 from pathlib import Path
 
 from outrider.edge.chat_template import ChatTemplate
@@ -22,23 +21,21 @@ GGUF_FILE = "tokenizer.gguf"
 
 
 async def fetch_tokenizer(client: VerifierClient, info: VerifierInfo) -> tuple[PlainTokenizer, ChatTemplate]:
-    """The target's tokenizer and chat template; what arrives must have the fingerprint the verifier declared.
+    """The target's tokenizer and chat template; what arrives must be what the verifier declared.
 
-    Raises VOCABULARY_MISMATCH if it does not, and what the verifier or the file answers.
+    Raises VOCABULARY_MISMATCH if it is not, and what the verifier or the file answers.
     """
-    folder = cache_dir() / FOLDER / _name(info)
-    loaded = await asyncio.to_thread(_load, folder, info)
-    if loaded is None:
+    folder = cache_dir() / FOLDER / hashlib.sha256(info.tokenizer_digest.encode()).hexdigest()[:32]
+    tokenizer = await asyncio.to_thread(_load, folder, info)
+    if tokenizer is None:
         asset = await client.get_tokenizer()
+        if hashlib.sha256(asset.data).hexdigest() != info.tokenizer_digest:
+            raise OutriderError(Reason.VOCABULARY_MISMATCH, "the tokenizer is not the one that GetInfo declares.")
         await asyncio.to_thread(_store, folder, asset)
-        loaded = await asyncio.to_thread(_load, folder, info)
-    if loaded is None:
-        raise OutriderError(Reason.VOCABULARY_MISMATCH, "the verifier's tokenizer is not the one it declares.")
-    return loaded, ChatTemplate(loaded, loaded.vocabulary.template)
-
-
-def _name(info: VerifierInfo) -> str:
-    return hashlib.sha256(repr(astuple(info.fingerprint)).encode()).hexdigest()[:32]
+        tokenizer = await asyncio.to_thread(_load, folder, info)
+    if tokenizer is None:
+        raise OutriderError(Reason.VOCABULARY_MISMATCH, "the verifier's tokenizer does not fit its fingerprint.")
+    return tokenizer, ChatTemplate(tokenizer, tokenizer.vocabulary.template)
 
 
 def _load(folder: Path, info: VerifierInfo) -> PlainTokenizer | None:

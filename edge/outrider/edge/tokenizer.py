@@ -52,7 +52,10 @@ class JsonTokenizer:
                 Reason.USAGE, "this verifier's tokenizer needs a package: pip install tokenizers."
             ) from None
         self.vocabulary = read_hf_vocabulary(folder, padded_width)
-        self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises nothing more special
+            raise OutriderError(Reason.MODEL_CORRUPT, f"{folder}/tokenizer.json: {error}.") from None
         self._tokenizer.encode_special_tokens = True
 
     def encode(self, text: str) -> list[int]:

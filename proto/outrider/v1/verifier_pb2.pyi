@@ -21,7 +21,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("model", "revision", "engine", "fingerprint", "stop_ids", "numerics", "near_tie_gap", "limits", "features", "settings", "software_version")
+    __slots__ = ("model", "revision", "engine", "fingerprint", "stop_ids", "numerics", "near_tie_gap", "limits", "features", "settings", "software_version", "tokenizer_digest")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class GetInfoResponse(_message.Message):
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_DIGEST_FIELD_NUMBER: _ClassVar[int]
     model: str
     revision: str
     engine: str
@@ -51,7 +52,8 @@ class GetInfoResponse(_message.Message):
     features: _containers.RepeatedScalarFieldContainer[str]
     settings: _containers.ScalarMap[str, str]
     software_version: str
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., engine: _Optional[str] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., numerics: _Optional[_Union[Numerics, str]] = ..., near_tie_gap: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., software_version: _Optional[str] = ...) -> None: ...
+    tokenizer_digest: str
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., engine: _Optional[str] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., numerics: _Optional[_Union[Numerics, str]] = ..., near_tie_gap: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., software_version: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ...) -> None: ...
 
 class Fingerprint(_message.Message):
     __slots__ = ("pieces", "special_ids", "merges", "normaliser", "template", "stop_ids", "real_width", "padded_width")

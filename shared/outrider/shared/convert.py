@@ -26,6 +26,7 @@ from outrider.v1 import verifier_pb2 as pb
 
 PROMPT_PART_IDS = 16_384
 MAX_ID_LIST = 1_048_576
+MAX_GROW_NODES = 4096
 
 _FINISH_TO_PB = {
     FinishReason.STOP: pb.Finished.REASON_STOP,
@@ -213,6 +214,7 @@ def info_to_pb(info: VerifierInfo) -> pb.GetInfoResponse:
         features=sorted(info.features),
         settings=info.settings,
         software_version=info.software_version,
+        tokenizer_digest=info.tokenizer_digest,
     )
 
 
@@ -250,6 +252,7 @@ def info_from_pb(info: pb.GetInfoResponse) -> VerifierInfo:
         features=frozenset(info.features),
         settings=dict(info.settings),
         software_version=info.software_version,
+        tokenizer_digest=info.tokenizer_digest,
     )
 
 
@@ -342,6 +345,8 @@ def _grow_to_pb(grow: Grow) -> pb.Grow:
 
 def grow_from_pb(grow: pb.Grow) -> Grow:
     """The Grow that a wire message holds, parents as absolute ids; raises GROW_MALFORMED."""
+    if len(grow.tokens) > MAX_GROW_NODES:
+        raise OutriderError(Reason.GROW_MALFORMED, f"{len(grow.tokens)} nodes, at most {MAX_GROW_NODES}.")
     if len(grow.parents) > len(grow.tokens):
         raise OutriderError(Reason.GROW_MALFORMED, f"{len(grow.parents)} parents for {len(grow.tokens)} tokens.")
     parents: list[int] = []

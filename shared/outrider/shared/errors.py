@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 ERROR_DOMAIN = "outrider"
+STATUS_DETAILS_KEY = "grpc-status-details-bin"
 EXIT_REFUSED_BY_PEER = 3
 
 
@@ -28,9 +29,8 @@ class Reason(StrEnum):
     OPEN_EXPECTED = "OPEN_EXPECTED"
     OPEN_INVALID = "OPEN_INVALID"
     MESSAGE_UNKNOWN = "MESSAGE_UNKNOWN"
-    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     FEATURE_UNSUPPORTED = "FEATURE_UNSUPPORTED"
-    SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
+    SESSION_IDLE = "SESSION_IDLE"
     CAPACITY_EXHAUSTED = "CAPACITY_EXHAUSTED"
     INTERNAL = "INTERNAL"
     PEER_VIOLATION = "PEER_VIOLATION"
@@ -71,9 +71,8 @@ ERROR_TABLE: dict[Reason, ErrorSpec] = {
     Reason.OPEN_EXPECTED: ErrorSpec("INVALID_ARGUMENT", 3, "The first message of a stream must be Open."),
     Reason.OPEN_INVALID: ErrorSpec("INVALID_ARGUMENT", 3, "The Open message breaks the protocol."),
     Reason.MESSAGE_UNKNOWN: ErrorSpec("UNIMPLEMENTED", 3, "A message of a kind this side does not know."),
-    Reason.MESSAGE_TOO_LARGE: ErrorSpec("INVALID_ARGUMENT", 3, "A message is larger than the limit."),
     Reason.FEATURE_UNSUPPORTED: ErrorSpec("UNIMPLEMENTED", 3, "A required feature is not supported here."),
-    Reason.SESSION_NOT_FOUND: ErrorSpec("NOT_FOUND", 3, "There is no such session."),
+    Reason.SESSION_IDLE: ErrorSpec("ABORTED", 3, "Nothing was asked for so long that the session was ended."),
     Reason.CAPACITY_EXHAUSTED: ErrorSpec("RESOURCE_EXHAUSTED", 3, "All sessions are taken; try again later."),
     Reason.INTERNAL: ErrorSpec("INTERNAL", 3, "Internal error."),
     Reason.PEER_VIOLATION: ErrorSpec("INTERNAL", 3, "The verifier broke the protocol."),

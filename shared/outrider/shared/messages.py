@@ -128,6 +128,7 @@ class VerifierInfo:
     features: frozenset[str]
     settings: dict[str, str]
     software_version: str
+    tokenizer_digest: str
 
 
 class TokenHash:

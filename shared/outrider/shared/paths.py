@@ -16,12 +16,6 @@ def cache_dir() -> Path:
     return _home() or Path(platformdirs.user_cache_dir(APP_NAME, appauthor=False))
 
 
-def config_dir() -> Path:
-    """Folder for what the user wrote. `$OUTRIDER_HOME/config` overrides the platform's."""
-    home = _home()
-    return home / "config" if home else Path(platformdirs.user_config_dir(APP_NAME, appauthor=False))
-
-
 def _home() -> Path | None:
     value = os.environ.get(HOME_VARIABLE)
     return Path(value).expanduser().absolute() if value else None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import sys
 from typing import Annotated, Literal
 
 import typer
 
-from outrider.cloud.server import ServerConfig, check_loopback, running_server
+from outrider.cloud.server import ServerConfig, check_loopback, check_port_is_free, running_server
 from outrider.cloud.session import SessionLimits
 from outrider.cloud.target import EngineTarget
-from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, make_engine
+from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, make_engine, revision_of
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 
@@ -22,8 +21,12 @@ def verifier(
     target: Annotated[str, typer.Option(help=f"The target model: {FORMS}.")] = DEFAULT_TARGET,
     listen: Annotated[str, typer.Option(help="HOST:PORT on loopback; port 0 picks a free one.")] = "127.0.0.1:7071",
     numerics: Annotated[
-        Literal["exact", "fast"], typer.Option(help="exact: rows do not depend on what shares their pass.")
-    ] = "exact",
+        Literal["exact", "fast"] | None,
+        typer.Option(
+            help="exact: rows do not depend on what shares their pass, or the start fails.",
+            show_default="exact for llama, what is found for transformers",
+        ),
+    ] = None,
     context: Annotated[int, typer.Option(min=16, help="Positions of prompt and answer together.")] = 2048,
     max_sessions: Annotated[int, typer.Option(min=1, max=255, help="Sessions open at once.")] = 4,
     max_branches: Annotated[int, typer.Option(min=0, max=255, help="Side branches that a pass can hold.")] = 8,
@@ -32,10 +35,16 @@ def verifier(
         int, typer.Option(min=1, help="Tokens that a session may have decoded ahead of its edge.")
     ] = 1024,
     max_rows: Annotated[int, typer.Option(min=64, max=1024, help="Rows of one pass over all sessions.")] = 512,
-    dtype: Annotated[Literal["fp32", "bf16", "fp16"], typer.Option(help="For transformers targets.")] = "fp32",
-    device: Annotated[str, typer.Option(help="For transformers targets: cpu, cuda or auto.")] = "cpu",
-    gpu_layers: Annotated[int, typer.Option(help="For llama targets: layers to put on the GPU.")] = 0,
-    threads: Annotated[int, typer.Option(min=0, help="For llama targets; 0 takes all cores.")] = 0,
+    dtype: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="For transformers targets.", show_default="fp32")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="For transformers targets: cpu, cuda or auto.", show_default="cpu")
+    ] = None,
+    gpu_layers: Annotated[
+        int | None, typer.Option(help="For llama targets: layers to put on the GPU.", show_default="0")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="For llama targets.", show_default="all cores")] = None,
     reflection: Annotated[bool, typer.Option("--reflection", help="Offer gRPC reflection.")] = False,
     stop_with_stdin: Annotated[
         bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends, as a child process should.")
@@ -54,6 +63,7 @@ def verifier(
         context_length=context,
         max_sessions=max_sessions,
         max_branches=max_branches,
+        max_rows=max_rows,
         dtype=dtype,
         device=device,
         gpu_layers=gpu_layers,
@@ -61,7 +71,8 @@ def verifier(
     )
     config = VerifierConfig(
         max_rows=max_rows,
-        session=SessionLimits(window=window, max_run_ahead=max_run_ahead, max_pass_nodes=min(64, max_rows // 2)),
+        session=SessionLimits(window=window, max_run_ahead=max_run_ahead, prefill_chunk=min(256, max_rows)),
+        revision=revision_of(target),
     )
     server_config = ServerConfig(listen=listen, reflection=reflection)
     asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
@@ -78,29 +89,29 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    if stop_with_stdin:
-        await _stop_at_end_of_stdin(stop)
-    target = await EngineTarget.load(lambda: make_engine(target_config))
-    served = Verifier(target, config)
-    async with running_server(served, server_config) as port:
-        host = server_config.listen.rpartition(":")[0]
-        info = served.info()
-        if as_json:
-            print_json({"listening": f"{host}:{port}", "model": info.model, "numerics": info.numerics})
-        else:
-            print(f"listening on {host}:{port}, target {info.model}, numerics {info.numerics}", flush=True)
-        await stop.wait()
+    watcher = asyncio.create_task(_stop_at_end_of_stdin(stop)) if stop_with_stdin else None
+    try:
+        check_port_is_free(server_config.listen)
+        target = await EngineTarget.load(lambda: make_engine(target_config))
+        served = Verifier(target, config)
+        async with running_server(served, server_config) as port:
+            host = server_config.listen.rpartition(":")[0]
+            info = served.info()
+            if as_json:
+                print_json({"listening": f"{host}:{port}", "model": info.model, "numerics": info.numerics})
+            else:
+                print(f"listening on {host}:{port}, target {info.model}, numerics {info.numerics}", flush=True)
+            await stop.wait()
+    finally:
+        if watcher is not None:
+            watcher.cancel()
 
 
 async def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:
+    """Set `stop` when standard input ends. The reader is held here: its protocol holds it only weakly."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(ValueError, OSError):
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-
-        async def watch() -> None:
-            await reader.read()
-            stop.set()
-
-        task = loop.create_task(watch())
-        task.add_done_callback(lambda _: stop.set())
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1024):
+        pass
+    stop.set()

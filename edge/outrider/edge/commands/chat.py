@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+import threading
 
 from rich.console import Console
 
@@ -43,11 +45,29 @@ async def _chat(
     async with connected_agent(verifier, drafting) as agent:
         if sys.stdin.isatty():
             console.print("[dim]end with an empty line[/dim]")
-        while (line := await asyncio.to_thread(_read_line, console)) is not None:
+        while (line := await _next_line(console)) is not None:
             messages.append({"role": "user", "content": line})
             result = await _turn(agent, messages, sampling, session_id, as_json)
             messages.append({"role": "assistant", "content": result.text})
             session_id = result.session_id
+
+
+async def _next_line(console: Console) -> str | None:
+    """What `_read_line` reads, in a thread that does not keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str | None] = loop.create_future()
+
+    def hand_over(text: str | None) -> None:
+        if not line.done():
+            line.set_result(text)
+
+    def read() -> None:
+        text = _read_line(console)
+        with contextlib.suppress(RuntimeError):  # the program may have ended meanwhile
+            loop.call_soon_threadsafe(hand_over, text)
+
+    threading.Thread(target=read, daemon=True, name="read-line").start()
+    return await line
 
 
 def _read_line(console: Console) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json as json_format
+import math
+import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +26,7 @@ from outrider.edge.commands.options import (
 )
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import VerifierInfo
 from outrider.shared.sampling.options import Sampling
 
 
@@ -58,7 +61,7 @@ def compare(
     options = sampling.make()
     if options.seed is None:
         # Both runs need one seed.
-        options = options.model_copy(update={"seed": 0})
+        options = options.model_copy(update={"seed": secrets.randbits(64)})
     return asyncio.run(_compare(chosen, options, drafting, verifier, json))
 
 
@@ -115,28 +118,32 @@ async def _compare(
 
 
 async def _compare_one(prompt: BenchPrompt, target: Agent, agent: Agent, sampling: Sampling) -> dict[str, Any]:
-    expected = await _answer(target, prompt.prompt, sampling)
-    result = await _answer(agent, prompt.prompt, sampling)
+    gaps_too = AnswerOptions(want_gaps=True)
+    expected = await target.answer(prompt.prompt, sampling, gaps_too)
+    result = await agent.answer(prompt.prompt, sampling, gaps_too)
     difference = first_difference(expected, result)
-    gap = None if difference is None or difference >= len(expected.gaps) else expected.gaps[difference]
+    gap = None if difference is None else gap_at(expected, difference)
     return {
         **asdict(prompt),
         **result_json(result),
         "identical": difference is None,
         "first_difference": difference,
         "logit_gap": gap,
-        "near_tie": gap is not None and gap <= agent.info.near_tie_gap,
+        "near_tie": is_near_tie(gap, agent.info),
         "target_passes": expected.stats["passes"],
         "target_seconds": expected.stats["seconds"],
     }
 
 
-async def _answer(agent: Agent, prompt: str, sampling: Sampling) -> Result:
-    result: Result | None = None
-    async for chunk in agent.stream(prompt, sampling, AnswerOptions(want_gaps=True)):
-        result = chunk.result
-    assert result is not None, "the last chunk holds the result"
-    return result
+def gap_at(result: Result, index: int) -> float | None:
+    """Distance between the two best scores at a token; None past the end and where only one token was possible."""
+    gap = result.gaps[index] if index < len(result.gaps) else math.inf
+    return gap if math.isfinite(gap) else None
+
+
+def is_near_tie(gap: float | None, info: VerifierInfo) -> bool:
+    """Whether the shape of a pass may turn the two best tokens around at this distance; never with exact numerics."""
+    return info.numerics == "fast" and gap is not None and gap <= info.near_tie_gap
 
 
 def first_difference(expected: Result, result: Result) -> int | None:
@@ -162,7 +169,7 @@ def _print_summary(rows: list[dict[str, Any]]) -> None:
     for category in [*dict.fromkeys(row["category"] for row in rows), None]:
         chosen = [row for row in rows if category is None or row["category"] == category]
         tokens, passes = sum(row["tokens"] for row in chosen), sum(row["passes"] for row in chosen)
-        accepted = sum(row["accepted"] for row in chosen)
+        walked = sum(row["walked"] for row in chosen)
         checked = sum(row["checked"] for row in chosen)
         table.add_row(
             "all" if category is None else category,
@@ -171,6 +178,6 @@ def _print_summary(rows: list[dict[str, Any]]) -> None:
             str(tokens),
             str(passes),
             f"{tokens / passes:.2f}" if passes else "-",
-            f"{accepted / checked:.3f}" if checked else "-",
+            f"{walked / checked:.3f}" if checked else "-",
         )
     Console().print(table)

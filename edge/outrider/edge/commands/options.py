@@ -70,24 +70,29 @@ class VerifierOptions:
         str | None, typer.Option(metavar="HOST:PORT", help="A running verifier; without it a private one is started.")
     ] = None
     target: Annotated[str | None, typer.Option(metavar="SPEC", help="Target model of the private verifier.")] = None
-    numerics: Annotated[str, typer.Option(help="Numerics of the private verifier: exact or fast.")] = "exact"
-    context: Annotated[int, typer.Option(help="Context length of the private verifier.")] = 2048
+    numerics: Annotated[
+        str | None, typer.Option(help="Numerics of the private verifier: exact or fast.", show_default="exact")
+    ] = None
+    context: Annotated[
+        int | None, typer.Option(help="Context length of the private verifier.", show_default="2048")
+    ] = None
 
     def private_arguments(self) -> list[str]:
-        """What a private verifier is started with."""
-        target = ["--target", self.target] if self.target else []
-        return [*target, "--numerics", self.numerics, "--context", str(self.context), "--max-sessions", "2"]
+        """What a private verifier is started with, beside where it listens."""
+        given = {"--target": self.target, "--numerics": self.numerics, "--context": self.context}
+        return [part for name, value in given.items() if value is not None for part in (name, str(value))]
 
     @contextlib.asynccontextmanager
     async def address(self) -> AsyncIterator[str]:
         """HOST:PORT of the verifier to use; raises USAGE for options that only a private one could heed."""
+        arguments = self.private_arguments()
         if self.verifier is not None:
-            if self.target is not None:
-                raise OutriderError(Reason.USAGE, "--target is for a private verifier, not for --verifier.")
+            if arguments:
+                raise OutriderError(Reason.USAGE, f"{arguments[0]} is for a private verifier, not for --verifier.")
             check_address(self.verifier)
             yield self.verifier
             return
-        async with private_verifier(self.private_arguments()) as address:
+        async with private_verifier([*arguments, "--max-sessions", "2"]) as address:
             yield address
 
 

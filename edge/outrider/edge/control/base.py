@@ -33,11 +33,12 @@ Step = Expand | Send | Wait
 
 @dataclass(frozen=True, slots=True)
 class DraftBounds:
-    """What any policy has to respect: live nodes in flight, ids below which nothing may hang, and the answer length
-    at which guessing is over.
+    """What any policy has to respect: live nodes in flight, side branches that a pass can hold, ids below which
+    nothing may hang, and the answer length at which guessing is over.
     """
 
     window: int
+    max_branches: int
     stop_ids: frozenset[int]
     end: int
 

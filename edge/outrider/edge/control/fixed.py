@@ -32,14 +32,17 @@ class FixedControl:
         """See `Control.next_step`."""
         node = tree.root
         fresh: list[Node] = []
-        for _ in range(min(self.gamma, bounds.end - tree.committed_length)):
+        branches_left = bounds.max_branches
+        # The token at the answer's end comes from the pass that checks the one before it.
+        for _ in range(min(self.gamma, bounds.end - 1 - tree.committed_length)):
             is_leaf = node is not tree.root and node.token in bounds.stop_ids
             if is_leaf:
                 break
             if not node.expanded:
-                return Expand(node, self.branch)
+                return Expand(node, min(self.branch, 1 + branches_left))
             if not node.children:
                 break
+            branches_left = max(0, branches_left - (len(node.children) - 1))
             fresh.extend(child for child in node.children.values() if not child.node_id)
             # The drafter's first choice was added first.
             node = next(iter(node.children.values()))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from outrider.edge.drafters.base import Proposal
+from outrider.shared.ids import common_length
 from outrider.shared.llama.runtime import LlamaContext, LlamaModel, Row
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.vocabulary import Vocabulary
@@ -96,7 +97,7 @@ class LlamaDraftSession:
     async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
         """See `DraftSession.propose`."""
         answer = list(answer_ids)
-        if len(self._prompt_ids) + len(answer) >= self._context.length:
+        if self._context.closed or len(self._prompt_ids) + len(answer) >= self._context.length:
             return []
         return await self._worker.run(lambda: self._propose(answer, count))
 
@@ -107,12 +108,14 @@ class LlamaDraftSession:
             self._stream.users -= 1
 
     def _propose(self, answer_ids: list[int], count: int) -> list[Proposal]:
+        if self._context.closed:
+            return []
         text = [*self._prompt_ids, *answer_ids]
-        # The last token is always fed, as its logits are wanted.
+        # The last token is always fed, as its logits are wanted. Truncating what is not there costs nothing and
+        # mends a cache that a failed call left longer than it should be.
         kept = min(common_length(self._stream.cached, text), len(text) - 1)
-        if kept < len(self._stream.cached):
-            self._context.truncate(self._stream.index, kept)
-            del self._stream.cached[kept:]
+        self._context.truncate(self._stream.index, kept)
+        del self._stream.cached[kept:]
         last_row = self._feed(text, kept)
         ranked = self._chooser.rank(self._context.logits(last_row), answer_ids, count)
         return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
@@ -129,11 +132,3 @@ class LlamaDraftSession:
             self._stream.cached.extend(part)
             row = len(part) - 1
         return row
-
-
-def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """Number of leading ids in which the two agree."""
-    for index, (mine, theirs) in enumerate(zip(first, second, strict=False)):
-        if mine != theirs:
-            return index
-    return min(len(first), len(second))

@@ -186,6 +186,11 @@ class LlamaContext:
         llama_cpp.llama_memory_seq_rm(self._memory, destination, -1, -1)
         llama_cpp.llama_memory_seq_cp(self._memory, source, destination, -1, -1)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the context has been freed; nothing else may be called then."""
+        return not self._handle
+
     def close(self) -> None:
         """Free the context; may be called twice."""
         if self._handle:

@@ -12,6 +12,7 @@ from outrider.shared.errors import OutriderError, Reason
 MAX_SEED = 2**64 - 1
 MAX_LOGIT_BIASES = 1024
 MAX_STOP_TEXTS = 16
+MAX_SHOWN = 80
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -61,6 +62,11 @@ def make_sampling(options: dict[str, Any]) -> Sampling:
 
 def _describe(problems: Iterable[Any]) -> str:
     return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc'])} = {problem['input']!r}: {problem['msg']}"
+        f"{'.'.join(str(part) for part in problem['loc'])} = {_shorten(problem['input'])}: {problem['msg']}"
         for problem in problems
     )
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
