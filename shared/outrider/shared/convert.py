@@ -4,7 +4,9 @@ field means is decided, and parents travel as distances so that a node costs one
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import (
@@ -23,6 +25,9 @@ from outrider.shared.messages import (
 from outrider.shared.sampling.options import Sampling, make_sampling
 from outrider.shared.vocabulary import Fingerprint
 from outrider.v1 import verifier_pb2 as pb
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 PROMPT_PART_IDS = 16_384
 MAX_ID_LIST = 1_048_576
@@ -111,111 +116,41 @@ def cloud_message_to_pb(message: CloudMessage) -> pb.DecodeResponse:
     """The wire message of one cloud message."""
     match message:
         case Opened():
-            return pb.DecodeResponse(
-                opened=pb.Opened(
-                    session_id=message.session_id,
-                    committed_length=message.committed_length,
-                    hash=message.hash,
-                    window=message.window,
-                    token_limit=message.token_limit,
-                    reused_length=message.reused_length,
-                )
-            )
+            return pb.DecodeResponse(opened=pb.Opened(**_same_names(Opened, message)))
         case Commit():
-            return pb.DecodeResponse(
-                commit=pb.Commit(
-                    base=message.base,
-                    accepted_node=message.accepted_node,
-                    tokens=message.tokens,
-                    committed_length=message.committed_length,
-                    hash=message.hash,
-                    checked_count=message.checked_count,
-                    queue_ns=message.queue_ns,
-                    pass_ns=message.pass_ns,
-                    load_percent=message.load_percent,
-                    gaps=message.gaps,
-                )
-            )
+            return pb.DecodeResponse(commit=pb.Commit(**_same_names(Commit, message)))
         case Finished():
-            return pb.DecodeResponse(
-                finished=pb.Finished(
-                    reason=_FINISH_TO_PB[message.reason],
-                    passes=message.passes,
-                    prefill_passes=message.prefill_passes,
-                )
-            )
+            finished = _same_names(Finished, message) | {"reason": _FINISH_TO_PB[message.reason]}
+            return pb.DecodeResponse(finished=pb.Finished(**finished))
 
 
 def cloud_message_from_pb(message: pb.DecodeResponse) -> CloudMessage:
     """The message that a wire message from the cloud holds; raises MESSAGE_UNKNOWN."""
     match message.WhichOneof("message"):
         case "opened":
-            opened = message.opened
-            return Opened(
-                session_id=opened.session_id,
-                committed_length=opened.committed_length,
-                hash=opened.hash,
-                window=opened.window,
-                token_limit=opened.token_limit,
-                reused_length=opened.reused_length,
-            )
+            return Opened(**_same_names(Opened, message.opened))
         case "commit":
-            commit = message.commit
-            return Commit(
-                base=commit.base,
-                accepted_node=commit.accepted_node,
-                tokens=tuple(commit.tokens),
-                committed_length=commit.committed_length,
-                hash=commit.hash,
-                checked_count=commit.checked_count,
-                queue_ns=commit.queue_ns,
-                pass_ns=commit.pass_ns,
-                load_percent=commit.load_percent,
-                gaps=tuple(commit.gaps),
-            )
+            lists = {"tokens": tuple(message.commit.tokens), "gaps": tuple(message.commit.gaps)}
+            return Commit(**_same_names(Commit, message.commit) | lists)
         case "finished":
-            finished = message.finished
-            reason = _FINISH_FROM_PB.get(finished.reason)
+            reason = _FINISH_FROM_PB.get(message.finished.reason)
             if reason is None:
-                raise OutriderError(Reason.MESSAGE_UNKNOWN, f"finish reason {finished.reason}.")
-            return Finished(reason, finished.passes, finished.prefill_passes)
+                raise OutriderError(Reason.MESSAGE_UNKNOWN, f"finish reason {message.finished.reason}.")
+            return Finished(**_same_names(Finished, message.finished) | {"reason": reason})
         case _:
             raise OutriderError(Reason.MESSAGE_UNKNOWN, "DecodeResponse holds no message known here.")
 
 
 def info_to_pb(info: VerifierInfo) -> pb.GetInfoResponse:
     """The wire form of what a verifier says about itself."""
-    print_ = info.fingerprint
-    return pb.GetInfoResponse(
-        model=info.model,
-        revision=info.revision,
-        engine=info.engine,
-        fingerprint=pb.Fingerprint(
-            pieces=print_.pieces,
-            special_ids=print_.special_ids,
-            merges=print_.merges,
-            normaliser=print_.normaliser,
-            template=print_.template,
-            stop_ids=print_.stop_ids,
-            real_width=print_.real_width,
-            padded_width=print_.padded_width,
-        ),
-        stop_ids=sorted(info.stop_ids),
-        numerics=_NUMERICS_TO_PB[info.numerics],
-        near_tie_gap=info.near_tie_gap,
-        limits=pb.Limits(
-            context_length=info.limits.context_length,
-            max_sessions=info.limits.max_sessions,
-            window=info.limits.window,
-            initial_window=info.limits.initial_window,
-            max_run_ahead=info.limits.max_run_ahead,
-            max_branches=info.limits.max_branches,
-        ),
-        features=sorted(info.features),
-        settings=info.settings,
-        software_version=info.software_version,
-        tokenizer_digest=info.tokenizer_digest,
-    )
+    special = {
+        "fingerprint": pb.Fingerprint(**_same_names(Fingerprint, info.fingerprint)),
+        "stop_ids": sorted(info.stop_ids),
+        "numerics": _NUMERICS_TO_PB[info.numerics],
+        "limits": pb.Limits(**_same_names(Limits, info.limits)),
+        "features": sorted(info.features),
+    }
+    return pb.GetInfoResponse(**_same_names(VerifierInfo, info) | special)
 
 
 def info_from_pb(info: pb.GetInfoResponse) -> VerifierInfo:
@@ -223,37 +158,20 @@ def info_from_pb(info: pb.GetInfoResponse) -> VerifierInfo:
     numerics = _NUMERICS_FROM_PB.get(info.numerics)
     if numerics is None:
         raise OutriderError(Reason.PEER_VIOLATION, f"numerics {info.numerics} is not known here.")
-    print_, limits = info.fingerprint, info.limits
-    return VerifierInfo(
-        model=info.model,
-        revision=info.revision,
-        engine=info.engine,
-        fingerprint=Fingerprint(
-            pieces=print_.pieces,
-            special_ids=print_.special_ids,
-            merges=print_.merges,
-            normaliser=print_.normaliser,
-            template=print_.template,
-            stop_ids=print_.stop_ids,
-            real_width=print_.real_width,
-            padded_width=print_.padded_width,
-        ),
-        stop_ids=frozenset(info.stop_ids),
-        numerics=numerics,
-        near_tie_gap=info.near_tie_gap,
-        limits=Limits(
-            context_length=limits.context_length,
-            max_sessions=limits.max_sessions,
-            window=limits.window,
-            initial_window=limits.initial_window,
-            max_run_ahead=limits.max_run_ahead,
-            max_branches=limits.max_branches,
-        ),
-        features=frozenset(info.features),
-        settings=dict(info.settings),
-        software_version=info.software_version,
-        tokenizer_digest=info.tokenizer_digest,
-    )
+    special = {
+        "fingerprint": Fingerprint(**_same_names(Fingerprint, info.fingerprint)),
+        "stop_ids": frozenset(info.stop_ids),
+        "numerics": numerics,
+        "limits": Limits(**_same_names(Limits, info.limits)),
+        "features": frozenset(info.features),
+        "settings": dict(info.settings),
+    }
+    return VerifierInfo(**_same_names(VerifierInfo, info) | special)
+
+
+def _same_names(kind: type[DataclassInstance], source: object) -> dict[str, Any]:
+    """The fields of `kind` as `source` has them: messages and their wire forms share names."""
+    return {field.name: getattr(source, field.name) for field in dataclasses.fields(kind)}
 
 
 def _open_to_pb(message: Open) -> pb.Open:
