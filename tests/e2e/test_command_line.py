@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.process import json_lines, run_command, verifier_process
+from support.process import COMMAND, json_lines, run_command, verifier_process
 
 TINY = ("--target", "tiny", "--drafter", "tiny:0.5")
 ASK_KEYS = {
@@ -162,3 +165,59 @@ def test_a_drafter_of_another_vocabulary_is_refused_naming_the_field(verifier: s
     (said,) = json_lines(done.stdout)
     assert (done.returncode, said["error"]["reason"]) == (5, "VOCABULARY_MISMATCH")
     assert "real_width" in said["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [(["ask", "-"], b"abc\xff"), (["ask", "abc\udcff"], None), (["ask", "hi", "--stop", "\udcff"], None)],
+)
+def test_text_that_is_no_utf_8_is_a_usage_error(arguments: list[str], stdin: bytes | None) -> None:
+    done = subprocess.run(
+        [*COMMAND, *arguments, *TINY, "--max-tokens", "4", "--json"], capture_output=True, input=stdin, check=False
+    )
+    (said,) = json_lines(done.stdout.decode())
+    assert (done.returncode, said["error"]["reason"]) in {(2, "USAGE"), (2, "SAMPLING_INVALID")}
+
+
+def test_output_that_cannot_be_written_is_no_difference_between_answers() -> None:
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *COMMAND, "ask", "hi", *TINY, "--max-tokens", "4"],
+        stderr=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    assert (closed.returncode, closed.stderr) == (0, b"")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "ask", "hi", *TINY, "--max-tokens", "4", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 5
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_proxy_in_the_environment_does_not_come_between_a_command_and_loopback() -> None:
+    environment = os.environ | {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [*COMMAND, "ask", "hi", *TINY, "--max-tokens", "4", "--json"], capture_output=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_cache_folder_that_cannot_be_used_costs_keeping_the_tokenizer_only() -> None:
+    environment = os.environ | {"OUTRIDER_HOME": "/dev/null"}
+    done = subprocess.run(
+        [*COMMAND, "ask", "hi", *TINY, "--max-tokens", "4", "--json"], capture_output=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert b"cannot keep the tokenizer" in done.stderr
+
+
+def test_an_interrupted_verifier_exits_with_130() -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "verifier", "--target", "tiny", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"listening on 127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from outrider.cloud.session import PassTiming, Session, SessionLimits
+from outrider.cloud.target import EngineTarget
 from outrider.cloud.targets.tiny import TinyEngine
-from outrider.cloud.verifier import VerifierConfig
+from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.cloud.walk import WalkResult
 from outrider.edge.agent import Agent
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import CloudMessage, EdgeMessage, Grow, Open
 from outrider.shared.sampling.options import Sampling
 from outrider.v1 import verifier_pb2 as pb
 from support.serving import RawStream, grow_request, open_request, raw_stream, serving
@@ -226,3 +229,34 @@ async def test_a_fault_in_one_session_ends_that_one_alone_and_tells_no_details(
         assert "secret" not in error.message
         assert "a secret" in caplog.text
         assert await answer(neighbour)
+
+
+class _DeafEdge:
+    """A link to an edge that asks for much and reads nothing after Opened."""
+
+    def __init__(self) -> None:
+        self._says: list[EdgeMessage] = [
+            Open((65,), Sampling(logit_bias={256: -100.0}), seed=1, max_tokens=500),
+            Grow(1, 0, run_to=500),
+        ]
+        self._reads_left = 1
+
+    async def send(self, message: CloudMessage) -> None:
+        if not self._reads_left:
+            await asyncio.get_running_loop().create_future()
+        self._reads_left -= 1
+
+    async def receive(self) -> EdgeMessage | None:
+        if not self._says:
+            await asyncio.get_running_loop().create_future()
+        return self._says.pop(0)
+
+
+async def test_an_edge_that_never_reads_is_ended_and_its_slot_given_to_the_next() -> None:
+    config = VerifierConfig(session=SessionLimits(send_limit_s=0.05))
+    verifier = Verifier(EngineTarget(TinyEngine(max_slots=1)), config)
+    async with verifier.running():
+        for _ in range(3):
+            with pytest.raises(OutriderError) as refused:
+                await verifier.serve(_DeafEdge())
+            assert refused.value.reason is Reason.SESSION_IDLE

@@ -78,7 +78,7 @@ def check_loopback(listen: str) -> None:
     """Raise LISTEN_NOT_LOOPBACK for an address others can reach, or USAGE for one that is none."""
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isdigit() or int(port) > 65_535:
+    if not colon or not port.isdecimal() or int(port) > 65_535:
         raise OutriderError(Reason.USAGE, f"--listen {listen!r}: expected HOST:PORT.")
     if host == "localhost":
         return

@@ -20,7 +20,8 @@ from outrider.shared.vocabulary import Vocabulary
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """What the operator allows one session: live nodes, tokens ahead of the edge, nodes and prefill rows a pass,
-    seconds until Open is complete, and seconds without a word while nothing is left to do.
+    seconds until Open is complete, seconds without a word while nothing is left to do, and seconds that the edge may
+    take to read a message.
     """
 
     window: int = 256
@@ -29,6 +30,7 @@ class SessionLimits:
     prefill_chunk: int = 256
     open_limit_s: float = 20.0
     idle_limit_s: float = 900.0
+    send_limit_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

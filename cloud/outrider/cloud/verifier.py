@@ -161,7 +161,11 @@ class Verifier:
                 return
             if isinstance(message, OutriderError):
                 raise message
-            await link.send(message)
+            try:
+                async with asyncio.timeout(self._config.session.send_limit_s):
+                    await link.send(message)
+            except TimeoutError:
+                raise OutriderError(Reason.SESSION_IDLE, "the edge does not read what it is sent.") from None
             if session.finished and session.outbox.empty():
                 return
 
@@ -216,7 +220,11 @@ class Verifier:
             raise OutriderError(Reason.INTERNAL, "The verifier has stopped serving.")
         unknown = sorted(set(request.required_features[:MAX_REQUIRED_FEATURES]) - set(FEATURES))
         if unknown or len(request.required_features) > MAX_REQUIRED_FEATURES:
-            raise OutriderError(Reason.FEATURE_UNSUPPORTED, f"unknown here: {', '.join(unknown)[:200]}.")
+            raise OutriderError(
+                Reason.FEATURE_UNSUPPORTED,
+                f"unknown here: {', '.join(unknown)[:200] or 'none'}; {len(request.required_features)} named, at most "
+                f"{MAX_REQUIRED_FEATURES}.",
+            )
         if not request.prompt_ids:
             raise OutriderError(Reason.PROMPT_EMPTY)
         # Lengths come first: ids are checked one by one.

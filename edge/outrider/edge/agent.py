@@ -42,6 +42,9 @@ class Drafting:
 
     def make_control(self) -> FixedControl:
         """The policy of one answer; raises USAGE for a value that is not possible."""
+        for name in ("gamma", "branch"):
+            if type(getattr(self, name)) is not int:
+                raise OutriderError(Reason.USAGE, f"{name} = {getattr(self, name)!r}: expected a whole number.")
         if self.control != "fixed":
             raise OutriderError(Reason.USAGE, f"--control {self.control!r}: this version has only fixed.")
         if self.pace is not None and self.pace not in PACES:

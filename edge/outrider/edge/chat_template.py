@@ -16,13 +16,15 @@ import jinja2.sandbox
 
 from outrider.edge.tokenizer import ControlSplitter, PlainTokenizer
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.text import is_text
 from outrider.shared.vocabulary import Vocabulary
 
 Message = Mapping[str, str]
 ROLES = ("system", "user", "assistant", "tool")
 # Names under which templates expect the text of a control token; a prompt that silently lacks one is another prompt.
 _TOKEN_NAMES = frozenset({"bos_token", "eos_token", "pad_token", "unk_token"})
-_PRIVATE_USE = range(0xE000, 0xF8FF)
+# More characters than any context has tokens.
+_PRIVATE_USE = (*range(0xE000, 0xF8FF), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE))
 
 
 class ChatTemplate:
@@ -60,6 +62,7 @@ class ChatTemplate:
 
     def plain_ids(self, text: str) -> list[int]:
         """Prompt ids of `text` as it is, without a template; the one control id is BOS, for models that expect it."""
+        _check_text(text)
         vocabulary = self._tokenizer.vocabulary
         begin = [vocabulary.bos_id] if vocabulary.adds_bos and vocabulary.bos_id is not None else []
         return [*begin, *self._tokenizer.encode(text)]
@@ -94,10 +97,17 @@ def _token_texts(vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def _check_message(message: Message) -> dict[str, str]:
-    role, content = message.get("role"), message.get("content")
+    fields = message if isinstance(message, Mapping) else {}
+    role, content = fields.get("role"), fields.get("content")
     if role not in ROLES or not isinstance(content, str):
         raise OutriderError(Reason.USAGE, f"a message needs a role out of {', '.join(ROLES)} and a text; got {role!r}.")
+    _check_text(content)
     return {"role": role, "content": content}
+
+
+def _check_text(text: str) -> None:
+    if not is_text(text):
+        raise OutriderError(Reason.USAGE, "the prompt is not valid Unicode text (UTF-8).")
 
 
 def _unused_character(texts: Any) -> str:

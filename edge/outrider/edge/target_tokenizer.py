@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -15,6 +16,8 @@ from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import VerifierInfo
 from outrider.shared.paths import cache_dir
 from outrider.shared.tokenizer_asset import HUGGING_FACE_FILES, TokenizerAsset, TokenizerFormat, unpack_files
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "tokenizers"
 GGUF_FILE = "tokenizer.gguf"
@@ -31,8 +34,7 @@ async def fetch_tokenizer(client: VerifierClient, info: VerifierInfo) -> tuple[P
         asset = await client.get_tokenizer()
         if hashlib.sha256(asset.data).hexdigest() != info.tokenizer_digest:
             raise OutriderError(Reason.VOCABULARY_MISMATCH, "the tokenizer is not the one that GetInfo declares.")
-        await asyncio.to_thread(_store, folder, asset)
-        tokenizer = await asyncio.to_thread(_load, folder, info)
+        tokenizer = await asyncio.to_thread(_keep_and_load, folder, asset, info)
     if tokenizer is None:
         raise OutriderError(Reason.VOCABULARY_MISMATCH, "the verifier's tokenizer does not fit its fingerprint.")
     return tokenizer, ChatTemplate(tokenizer, tokenizer.vocabulary.template)
@@ -54,6 +56,18 @@ def _load(folder: Path, info: VerifierInfo) -> PlainTokenizer | None:
         return None
     difference = tokenizer.vocabulary.fingerprint.first_difference(info.fingerprint)
     return tokenizer if difference is None else None
+
+
+def _keep_and_load(folder: Path, asset: TokenizerAsset, info: VerifierInfo) -> PlainTokenizer | None:
+    """Load what has arrived; it is kept unless the cache folder cannot be written to."""
+    try:
+        _store(folder, asset)
+        return _load(folder, info)
+    except OSError as error:
+        logger.warning("cannot keep the tokenizer in %s: %s", folder, error.strerror)
+    with tempfile.TemporaryDirectory() as temporary:
+        _store(Path(temporary), asset)
+        return _load(Path(temporary), info)
 
 
 def _store(folder: Path, asset: TokenizerAsset) -> None:

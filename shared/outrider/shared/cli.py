@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
+import io
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ from typing import Annotated, Any
 import typer
 
 import outrider
-from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.errors import ERROR_TABLE, OutriderError, Reason
 
 COMMAND_GROUP = "outrider.commands"
 EXIT_USAGE = 2
@@ -72,9 +73,10 @@ def print_json(answer: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911 - one for each way to end
     """Run `outrider` with these arguments (default: the process's own) and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _mend_streams()
     set_log_level(LogLevel.WARNING)
     as_json = "--json" in takewhile(lambda word: word != "--", arguments)
     try:
@@ -88,6 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except OutriderError as error:
         return _report(error.reason, error.message, error.exit_code, as_json)
+    except OSError as error:
+        # A folder that cannot be written to, a full disk: nobody closer knew what to do about it.
+        code = ERROR_TABLE[Reason.FILE_UNREADABLE].exit_code
+        return _report(Reason.FILE_UNREADABLE, f"{type(error).__name__}: {error}", code, as_json)
     except UsageError as error:
         return _report(Reason.USAGE, _usage_text(error), EXIT_USAGE, as_json)
     except Exception as error:
@@ -98,11 +104,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _mend_streams() -> None:
+    """Standard streams that are closed become empty ones, and answers are UTF-8 whatever the locale says."""
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole process
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
 def _report(reason: Reason, message: str, exit_code: int, as_json: bool) -> int:
-    if as_json:
-        print_json({"error": {"reason": reason.value, "message": message}})
-    else:
-        print(f"error: {reason.value}: {message}", file=sys.stderr)
+    try:
+        if as_json:
+            print_json({"error": {"reason": reason.value, "message": message}})
+        else:
+            print(f"error: {reason.value}: {message}", file=sys.stderr)
+    except OSError:
+        # Standard output cannot be written to; the exit code is all that is left to say.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     return exit_code
 
 

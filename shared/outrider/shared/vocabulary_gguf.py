@@ -38,9 +38,11 @@ def vocabulary_of_header(header: GgufHeader, where: str) -> Vocabulary:
     model = header.text("tokenizer.ggml.model")
     spell = _byte_level_piece if model == "gpt2" else _sentencepiece_piece
     stop_ids = frozenset(value for key in _STOP_KEYS if (value := header.integer(f"tokenizer.ggml.{key}")) is not None)
-    for stop_id in stop_ids:
-        if not 0 <= stop_id < real_width:
-            raise OutriderError(Reason.MODEL_CORRUPT, f"{where}: stop id {stop_id} of {real_width} tokens.")
+    bos_id = header.integer("tokenizer.ggml.bos_token_id")
+    named = [("stop id", stop_id) for stop_id in stop_ids] + [("bos id", bos_id)] * (bos_id is not None)
+    for name, control_id in named:
+        if control_id is None or not 0 <= control_id < real_width:
+            raise OutriderError(Reason.MODEL_CORRUPT, f"{where}: {name} {control_id} of {real_width} tokens.")
     try:
         return Vocabulary(
             pieces=[spell(texts[i], types[i]) for i in range(real_width)],
@@ -50,7 +52,7 @@ def vocabulary_of_header(header: GgufHeader, where: str) -> Vocabulary:
             template=header.text("tokenizer.chat_template"),
             stop_ids=stop_ids,
             padded_width=len(texts),
-            bos_id=header.integer("tokenizer.ggml.bos_token_id"),
+            bos_id=bos_id,
             eos_id=header.integer("tokenizer.ggml.eos_token_id"),
             adds_bos=bool(header.values.get("tokenizer.ggml.add_bos_token", model == "llama")),
         )

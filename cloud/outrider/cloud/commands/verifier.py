@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
+import threading
 from typing import Annotated, Literal
 
 import typer
@@ -14,7 +16,7 @@ from outrider.cloud.session import SessionLimits
 from outrider.cloud.target import EngineTarget
 from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, make_engine, revision_of
 from outrider.cloud.verifier import Verifier, VerifierConfig
-from outrider.shared.cli import JsonOption, LogLevelOption, print_json
+from outrider.shared.cli import EXIT_INTERRUPTED, JsonOption, LogLevelOption, print_json
 
 
 def verifier(
@@ -51,7 +53,7 @@ def verifier(
     ] = False,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
-) -> None:
+) -> int:
     """Serve a target model to edge agents until interrupted.
 
     The first line on standard output, once all is ready, says where it listens.
@@ -75,7 +77,7 @@ def verifier(
         revision=revision_of(target),
     )
     server_config = ServerConfig(listen=listen, reflection=reflection)
-    asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
+    return asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
 
 
 async def _serve(
@@ -84,34 +86,41 @@ async def _serve(
     server_config: ServerConfig,
     stop_with_stdin: bool,
     as_json: bool,
-) -> None:
+) -> int:
+    """Serve until told to stop; returns the exit code."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    signals: list[int] = []
+
+    def on_signal(number: int) -> None:
+        signals.append(number)
+        stop.set()
+
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
-    watcher = asyncio.create_task(_stop_at_end_of_stdin(stop)) if stop_with_stdin else None
-    try:
-        check_port_is_free(server_config.listen)
-        target = await EngineTarget.load(lambda: make_engine(target_config))
-        served = Verifier(target, config)
-        async with running_server(served, server_config) as port:
-            host = server_config.listen.rpartition(":")[0]
-            info = served.info()
-            if as_json:
-                print_json({"listening": f"{host}:{port}", "model": info.model, "numerics": info.numerics})
-            else:
-                print(f"listening on {host}:{port}, target {info.model}, numerics {info.numerics}", flush=True)
-            await stop.wait()
-    finally:
-        if watcher is not None:
-            watcher.cancel()
+        asyncio.get_running_loop().add_signal_handler(name, on_signal, name)
+    if stop_with_stdin:
+        _stop_at_end_of_stdin(stop)
+    check_port_is_free(server_config.listen)
+    target = await EngineTarget.load(lambda: make_engine(target_config))
+    served = Verifier(target, config)
+    async with running_server(served, server_config) as port:
+        host = server_config.listen.rpartition(":")[0]
+        info = served.info()
+        if as_json:
+            print_json({"listening": f"{host}:{port}", "model": info.model, "numerics": info.numerics})
+        else:
+            print(f"listening on {host}:{port}, target {info.model}, numerics {info.numerics}", flush=True)
+        await stop.wait()
+    return EXIT_INTERRUPTED if signal.SIGINT in signals else 0
 
 
-async def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:
-    """Set `stop` when standard input ends. The reader is held here: its protocol holds it only weakly."""
-    reader = asyncio.StreamReader()
+def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:
+    """Set `stop` when standard input ends. A thread reads it: not every kind of file can be waited for in a loop."""
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1024):
-        pass
-    stop.set()
+
+    def read() -> None:
+        while sys.stdin is not None and sys.stdin.buffer.read(1024):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
+            loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=read, daemon=True, name="stdin").start()

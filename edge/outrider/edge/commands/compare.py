@@ -73,7 +73,7 @@ def read_prompts(texts: list[str], file: Path | None) -> list[BenchPrompt]:
 
 def _read_file(path: Path) -> list[BenchPrompt]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error}.") from None
     prompts: list[BenchPrompt] = []
@@ -83,7 +83,7 @@ def _read_file(path: Path) -> list[BenchPrompt]:
         try:
             entry = json_format.loads(line)
             prompts.append(BenchPrompt(str(entry["id"]), str(entry.get("category", "")), str(entry["prompt"])))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise OutriderError(Reason.FILE_UNREADABLE, f"{path}, line {number}: {error!r}.") from None
     return prompts
 

@@ -111,7 +111,7 @@ def connect(address: str, drafting: DraftingOptions) -> contextlib.AbstractAsync
 def check_address(address: str) -> None:
     """Raise USAGE for what is not HOST:PORT."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise OutriderError(Reason.USAGE, f"--verifier {address!r}: expected HOST:PORT.")
 
 

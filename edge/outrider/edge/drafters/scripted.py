@@ -29,7 +29,7 @@ def parse_script(text: str) -> Script:
         return Script(ALWAYS)
     if kind == "wrong" and not count:
         return Script(0)
-    if kind == "right-then-wrong" and count.isdigit():
+    if kind == "right-then-wrong" and count.isdecimal():
         return Script(int(count))
     raise OutriderError(Reason.USAGE, f"scripted:{text}: expected right, wrong or right-then-wrong:N.")
 

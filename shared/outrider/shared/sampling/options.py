@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.text import is_text
 
 MAX_SEED = 2**64 - 1
 MAX_LOGIT_BIASES = 1024
@@ -31,7 +32,7 @@ class Sampling(BaseModel):
     top_k: Annotated[int, Field(ge=0, lt=2**31)] = 0
     top_p: Annotated[Finite, Field(gt=0, le=1)] = 1.0
     min_p: Annotated[Finite, Field(ge=0, le=1)] = 0.0
-    repetition_penalty: Annotated[Finite, Field(gt=0, le=100)] = 1.0
+    repetition_penalty: Annotated[Finite, Field(ge=0.01, le=100)] = 1.0
     frequency_penalty: Annotated[Finite, Field(ge=-100, le=100)] = 0.0
     presence_penalty: Annotated[Finite, Field(ge=-100, le=100)] = 0.0
     logit_bias: dict[int, Finite] = Field(default_factory=dict, max_length=MAX_LOGIT_BIASES)
@@ -44,6 +45,8 @@ class Sampling(BaseModel):
     def _stop_texts_hold_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not text for text in value):
             raise ValueError("a stop text is empty")
+        if not all(is_text(text) for text in value):
+            raise ValueError("a stop text is not valid Unicode")
         return value
 
     @property
