@@ -66,7 +66,9 @@ class Verifier:
         self._scheduler = Scheduler(target, config.max_rows, self._release)
         self._free = list(range(target.spec.max_slots))[::-1]
         self._parked: OrderedDict[str, _Parked] = OrderedDict()
-        self._sessions: set[Session] = set()
+        # Used as an ordered set: what is done to all of them is done in one order in every run.
+        self._sessions: dict[Session, None] = {}
+        self._unsound_slots: set[int] = set()
         self._tokenizer_digest = hashlib.sha256(target.tokenizer_asset.data).hexdigest()
         self._alive = True
         self._slot_freed = asyncio.Event()
@@ -201,10 +203,13 @@ class Verifier:
         await self._wait_for_ending_session()
         slot, reused_length = self._take_slot(request)
         session = Session(secrets.token_hex(16), slot, request, self._target.vocabulary, end, self._config.session)
-        self._sessions.add(session)
+        self._sessions[session] = None
         session.outbox.put_nowait(session.opened(reused_length))
         try:
-            await self._target.rewind(slot, reused_length)
+            # A rewind waits for the running pass; most slots need none.
+            if slot in self._unsound_slots or self._target.cached_length(slot) != reused_length:
+                await self._target.rewind(slot, reused_length)
+                self._unsound_slots.discard(slot)
         except BaseException:
             session.cache_is_sound = False
             session.fail(None)
@@ -277,9 +282,10 @@ class Verifier:
 
     def _release(self, session: Session) -> None:
         """Take the slot of an ended session back, with its cache if that is sound."""
-        self._sessions.discard(session)
+        self._sessions.pop(session, None)
         self._slot_freed.set()
         if session.cache_is_sound:
             self._parked[session.session_id] = _Parked(session.slot, session.sequence)
         else:
+            self._unsound_slots.add(session.slot)
             self._free.append(session.slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outrider.edge.drafters.base import Proposal
+from outrider.shared.ids import common_length
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.tiny import HASH_START, hash_push, state_logits, tiny_vocabulary
 from outrider.shared.vocabulary import Vocabulary
@@ -49,9 +50,7 @@ class TinyDraftSession:
 
     async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
         """See `DraftSession.propose`."""
-        kept = 0
-        while kept < min(len(self._text), len(answer_ids)) and self._text[kept] == answer_ids[kept]:
-            kept += 1
+        kept = common_length(self._text, answer_ids)
         del self._text[kept:], self._states[kept + 1 :]
         for token in answer_ids[kept:]:
             self._text.append(token)

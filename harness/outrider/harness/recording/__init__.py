@@ -1,0 +1,1 @@
+"""Recordings of a real pair: their format, the recorder that makes them, and reading them back."""

@@ -1,0 +1,140 @@
+"""A drafter that answers from recordings and takes as long as a cost function says. On the committed text it says
+what the real drafter said there; off it, what was recorded after its own wrong guesses, and beyond that stand-ins.
+
+Stand-ins are the drafter's other candidates for the position, so their ids are as large on the wire as real ones, and
+never the true token or a stop id. Their confidence is the set's average at that depth off the path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import numpy as np
+
+from outrider.edge.drafters.base import Proposal
+from outrider.harness.recording.format import BRANCH_WIDTH, DEPTH, NO_TOKEN, Recording
+from outrider.harness.recording.library import RecordingSet
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.vocabulary import Vocabulary
+
+# Milliseconds of one guess: (tokens to feed, seconds the device has been drafting before).
+DraftCost = Callable[[int, float], float]
+
+
+class ReplayDrafter:
+    """See `Drafter`: one device, which makes one guess at a time. `draft_ms(rows, busy_s)` is the time of a guess in
+    milliseconds of the loop's clock, where `rows` tokens had to be fed (the prompt at first, then one, or two after a
+    guess that was taken whole) and the device had been drafting for `busy_s` seconds.
+    """
+
+    def __init__(self, recordings: RecordingSet, draft_ms: DraftCost) -> None:
+        self._recordings = recordings
+        self._draft_ms = draft_ms
+        self._confidence = off_path_confidence(recordings)
+        self._busy_s = self._busy_until_s = 0.0
+
+    @property
+    def name(self) -> str:
+        """See `Drafter.name`."""
+        return self._recordings.header.draft.name
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """See `Drafter.vocabulary`."""
+        return self._recordings.vocabulary
+
+    def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> ReplayDraftSession:
+        """See `Drafter.open`; `chooser` was applied when the recording was made. Raises FILE_UNREADABLE."""
+        return ReplayDraftSession(self, self._recordings.find(prompt_ids), self._confidence)
+
+    async def close(self) -> None:
+        """See `Drafter.close`."""
+
+    async def work(self, rows: int) -> None:
+        """Take the time of one guess after those asked for before; the device works on if the caller is cancelled."""
+        now_s = asyncio.get_running_loop().time()
+        took_s = self._draft_ms(rows, self._busy_s) / 1000
+        self._busy_s += took_s
+        self._busy_until_s = max(now_s, self._busy_until_s) + took_s
+        await asyncio.sleep(self._busy_until_s - now_s)
+
+
+class ReplayDraftSession:
+    """See `DraftSession`."""
+
+    def __init__(self, device: ReplayDrafter, recording: Recording, confidence: list[list[float]]) -> None:
+        self._device = device
+        self._recording = recording
+        self._confidence = confidence
+        self._answer = list(recording.answer_ids)
+        self._stop_ids = frozenset(recording.header.vocabulary.stop_ids)
+        wrong = recording.draft.ids[recording.branches.positions, recording.branches.ranks].tolist()
+        starts = zip(recording.branches.positions.tolist(), wrong, strict=True)
+        self._branch_of = {start: index for index, start in enumerate(starts)}
+        self._cached: list[int] = []
+        self._uncached_prompt = len(recording.prompt_ids)
+
+    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+        """See `DraftSession.propose`."""
+        answer = list(answer_ids)
+        await self._device.work(self._feed(answer))
+        on_path = _common_length(answer, self._answer)
+        if on_path < len(answer):
+            return self._off_path(answer, on_path, count)
+        if on_path == len(self._answer):
+            return []
+        ranked = self._recording.draft.candidates((on_path,), count)
+        return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
+
+    async def close(self) -> None:
+        """See `DraftSession.close`."""
+
+    def _feed(self, answer: list[int]) -> int:
+        """Tokens that a model's cache lacks; the last one is always fed, as its logits are wanted."""
+        kept = min(_common_length(answer, self._cached), len(answer) - 1)
+        rows = self._uncached_prompt + len(answer) - kept if answer else max(1, self._uncached_prompt)
+        self._uncached_prompt = 0
+        self._cached = answer
+        return rows
+
+    def _off_path(self, answer: list[int], on_path: int, count: int) -> list[Proposal]:
+        wrong, *tail = answer[on_path:]
+        proposals: list[Proposal] = []
+        branch = self._branch_of.get((on_path, wrong))
+        ranking = self._recording.branches.ranking
+        if branch is not None and len(tail) < DEPTH and ranking.ids[branch, : len(tail), 0].tolist() == tail:
+            ranked = ranking.candidates((branch, len(tail)), count)
+            proposals = [Proposal(candidate.token, candidate.probability) for candidate in ranked]
+        return [*proposals, *self._stand_ins(len(answer), len(tail), count, proposals)]
+
+    def _stand_ins(self, position: int, depth: int, count: int, before: list[Proposal]) -> list[Proposal]:
+        """What fills `before` up to `count`."""
+        position = min(position, len(self._answer) - 1)
+        taken = {self._answer[position], NO_TOKEN, *self._stop_ids, *(proposal.token for proposal in before)}
+        fresh = (token for token in self._recording.draft.ids[position].tolist() if token not in taken)
+        confidence = self._confidence[min(depth, DEPTH - 1)]
+        ranks = range(len(before), count)
+        return [
+            Proposal(token, confidence[min(rank, BRANCH_WIDTH - 1)])
+            for rank, token in zip(ranks, islice(fresh, len(ranks)), strict=False)
+        ]
+
+
+def off_path_confidence(recordings: RecordingSet) -> list[list[float]]:
+    """Mean recorded q off the path, by depth and rank [DEPTH][BRANCH_WIDTH]; 0 where nothing was recorded."""
+    rankings = [recording.branches.ranking for recording in recordings]
+    present = np.concatenate([ranking.ids != NO_TOKEN for ranking in rankings])
+    probability = np.exp(np.concatenate([ranking.log_probability for ranking in rankings]).astype(np.float64))
+    means: list[list[float]] = (
+        np.where(present, probability, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+    ).tolist()
+    return means
+
+
+def _common_length(first: list[int], second: list[int]) -> int:
+    limit = min(len(first), len(second))
+    if first[:limit] == second[:limit]:
+        return limit
+    return next(index for index in range(limit) if first[index] != second[index])

@@ -1,0 +1,122 @@
+"""The product on a virtual clock with tiny models: the agent's and the verifier's own code over a simulated link."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from outrider.cloud.targets.tiny import TinyEngine
+from outrider.cloud.verifier import Verifier, VerifierConfig
+from outrider.edge.answer import Answer, AnswerSetup
+from outrider.edge.control.fixed import FixedControl
+from outrider.edge.drafters.base import DraftSession, Proposal
+from outrider.edge.drafters.tiny import TinyDrafter
+from outrider.harness.inline_target import InlineTarget, PassCost
+from outrider.harness.links import LinkProfile
+from outrider.harness.memory_link import MemoryPort, Observer
+from outrider.shared.link import EdgeLink
+from outrider.shared.messages import Open, VerifierInfo
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.sampling.options import Sampling
+from outrider.shared.tiny import HASH_START, TINY_SIZE, hash_push, state_logits, tiny_vocabulary
+
+
+def forty_ms(rows: int, sessions: int) -> float:
+    """A 70B target on four A100."""
+    return 40.0 + 0.19 * max(0, rows - 90) + 0.04 * (sessions - 1)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One answer to decode."""
+
+    seed: int = 1
+    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=40))
+    gamma: int = 5
+    branch: int = 1
+    eager: bool = False
+    deviation: float = 0.5
+    draft_ms: float = 8.0
+
+    def request(self, committed_ids: Sequence[int] = ()) -> Open:
+        """Its Open message."""
+        prompt = (257, *b"seed %d" % self.seed, 256, 258)
+        return Open(prompt, self.sampling, self.seed, self.sampling.max_tokens, tuple(committed_ids))
+
+
+class PacedDraft:
+    """A drafting session whose steps take `step_ms` of the loop's clock."""
+
+    def __init__(self, inner: DraftSession, step_ms: float) -> None:
+        self._inner = inner
+        self._step_ms = step_ms
+
+    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+        """See `DraftSession.propose`."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        proposals = await self._inner.propose(answer_ids, count)
+        await asyncio.sleep(began_s + self._step_ms / 1000 - loop.time())
+        return proposals
+
+    async def close(self) -> None:
+        """See `DraftSession.close`."""
+        await self._inner.close()
+
+
+def chooser_of(request: Open) -> Chooser:
+    """The rule by which the target chooses."""
+    return Chooser(request.sampling, request.seed, request.prompt_ids, TINY_SIZE)
+
+
+def target_alone(task: Task) -> list[int]:
+    """The answer without any of the product around the model: one choice after the other."""
+    request = task.request()
+    chooser, stop_ids = chooser_of(request), tiny_vocabulary().stop_ids
+    state, answer = HASH_START, list[int]()
+    for token in request.prompt_ids:
+        state = hash_push(state, token)
+    while len(answer) < request.max_tokens and not (answer and answer[-1] in stop_ids):
+        answer.append(chooser.choose(state_logits(state), answer).token)
+        state = hash_push(state, answer[-1])
+    return answer
+
+
+def make_answer(task: Task, info: VerifierInfo, link: EdgeLink, committed_ids: Sequence[int] = ()) -> Answer:
+    """The agent's own loop over `link`, with the tiny drafter."""
+    request = task.request(committed_ids)
+    draft = PacedDraft(TinyDrafter(task.deviation).open(request.prompt_ids, chooser_of(request)), task.draft_ms)
+    control = FixedControl(task.gamma, task.branch)
+    return Answer(AnswerSetup(request, info.limits, info.stop_ids, control, task.eager), link, draft)
+
+
+async def drain(answer: Answer) -> list[int]:
+    """Run `answer` to its end; what it committed."""
+    async with contextlib.aclosing(answer.committed()) as commits:
+        async for _ in commits:
+            pass
+    return list(answer.tree.committed)
+
+
+@dataclass
+class World:
+    """A verifier over the tiny model and a port to it."""
+
+    verifier: Verifier
+    port: MemoryPort
+
+    async def answer(self, task: Task, profile: LinkProfile, observer: Observer | None = None) -> Answer:
+        """Decode `task` to its end."""
+        answer = make_answer(task, self.verifier.info(), self.port.connect(profile, task.seed, observer))
+        await drain(answer)
+        return answer
+
+
+@contextlib.asynccontextmanager
+async def world(slots: int = 4, pass_ms: PassCost = forty_ms) -> AsyncIterator[World]:
+    """Run a verifier inside the context."""
+    verifier = Verifier(InlineTarget(TinyEngine(max_slots=slots), pass_ms), VerifierConfig())
+    async with verifier.running(), MemoryPort.listening(verifier) as port:
+        yield World(verifier, port)
