@@ -52,7 +52,7 @@ SAMPLINGS = st.builds(
     top_k=COUNT,
     top_p=st.floats(0, 1, exclude_min=True),
     min_p=st.floats(0, 1),
-    repetition_penalty=st.floats(0, 100, exclude_min=True),
+    repetition_penalty=st.floats(0.01, 100),
     frequency_penalty=st.floats(-100, 100),
     presence_penalty=st.floats(-100, 100),
     logit_bias=st.dictionaries(U32, st.floats(allow_nan=False, allow_infinity=False), max_size=4),
