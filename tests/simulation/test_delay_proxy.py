@@ -106,8 +106,9 @@ async def test_a_link_that_falls_silent_loses_all_and_is_told_of_later() -> None
         assert proxy.now_s() > 0.69
 
 
+@pytest.mark.slow
 async def test_a_probe_finds_the_proxy_valid_on_its_own_process() -> None:
-    """Five tries: the machine may be busy with something else for a moment."""
+    """Five tries: the machine may be busy with something else for a moment. Slow, as it needs a quiet one."""
     cut = Cut(at_s=0, outage_ms=60_000)
     profile = LinkProfile(
         up_ms=8, down_ms=17, up_mbit=10, down_mbit=40, jitter="uniform", jitter_ms=5, cuts=(cut,)
