@@ -65,13 +65,25 @@ async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncItera
         raise OutriderError(Reason.PORT_IN_USE, f"cannot listen on {config.listen}.")
     async with verifier.running():
         await server.start()
-        for name in ("", SERVICE_NAME):
-            await checker.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await _report(checker, health_pb2.HealthCheckResponse.SERVING)
+        watcher = asyncio.create_task(_report_death(verifier, checker))
         try:
             yield port
         finally:
+            watcher.cancel()
             await checker.enter_graceful_shutdown()
             await asyncio.shield(server.stop(STOP_GRACE_S))
+
+
+async def _report(checker: health.aio.HealthServicer, status: int) -> None:
+    for name in ("", SERVICE_NAME):
+        await checker.set(name, status)
+
+
+async def _report_death(verifier: Verifier, checker: health.aio.HealthServicer) -> None:
+    """A verifier that cannot run passes says so to those who ask for its health."""
+    await verifier.dead()
+    await _report(checker, health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 def check_loopback(listen: str) -> None:

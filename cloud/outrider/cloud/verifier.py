@@ -70,7 +70,7 @@ class Verifier:
         self._sessions: dict[Session, None] = {}
         self._unsound_slots: set[int] = set()
         self._tokenizer_digest = hashlib.sha256(target.tokenizer_asset.data).hexdigest()
-        self._alive = True
+        self._dead = asyncio.Event()
         self._slot_freed = asyncio.Event()
 
     @contextlib.asynccontextmanager
@@ -85,10 +85,9 @@ class Verifier:
             await asyncio.gather(task, return_exceptions=True)
             await self._target.close()
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether passes can run; false for good after a fault in the scheduler itself."""
-        return self._alive
+    async def dead(self) -> None:
+        """Wait until no pass can run any more: after a fault in the scheduler itself, or at the end."""
+        await self._dead.wait()
 
     @property
     def tokenizer_asset(self) -> TokenizerAsset:
@@ -193,7 +192,7 @@ class Verifier:
 
     def _on_scheduler_end(self, task: asyncio.Task[None]) -> None:
         """Tell everybody if the scheduler has died of a fault; otherwise it was told to end."""
-        self._alive = False
+        self._dead.set()
         error = None if task.cancelled() else task.exception()
         for session in list(self._sessions):
             session.fail(internal_error("scheduler failed", error) if error else None)
@@ -221,7 +220,7 @@ class Verifier:
     def _check(self, request: Open) -> int:
         """Refuse what cannot be served; returns the answer length at which the answer is complete."""
         vocabulary = self._target.vocabulary
-        if not self._alive:
+        if self._dead.is_set():
             raise OutriderError(Reason.INTERNAL, "The verifier has stopped serving.")
         unknown = sorted(set(request.required_features[:MAX_REQUIRED_FEATURES]) - set(FEATURES))
         if unknown or len(request.required_features) > MAX_REQUIRED_FEATURES:
