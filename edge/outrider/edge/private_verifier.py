@@ -8,10 +8,10 @@ import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 
+from outrider.shared.child_process import stop_child
 from outrider.shared.errors import ERROR_TABLE, OutriderError, Reason
 
 START_LIMIT_S = 600.0
-STOP_LIMIT_S = 10.0
 
 
 @contextlib.asynccontextmanager
@@ -36,7 +36,7 @@ async def private_verifier(arguments: Sequence[str] = ()) -> AsyncIterator[str]:
     try:
         yield await _wait_until_ready(process)
     finally:
-        await _stop(process)
+        await stop_child(process)
 
 
 async def _wait_until_ready(process: asyncio.subprocess.Process) -> str:
@@ -58,17 +58,3 @@ async def _wait_until_ready(process: asyncio.subprocess.Process) -> str:
         text = str(error.get("message", "")).removeprefix(f"{ERROR_TABLE[reason].public} ")
         raise OutriderError(reason, f"(private verifier) {text}")
     raise OutriderError(Reason.VERIFIER_START_FAILED, "what it wrote to standard error says why.")
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Close its standard input, which ends it; kill it if it does not end."""
-    if process.returncode is not None:
-        return
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        async with asyncio.timeout(STOP_LIMIT_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from outrider.harness.links import LinkProfile
+from outrider.shared.child_process import stop_child
 from outrider.shared.errors import OutriderError, Reason
 
 START_LIMIT_S = 20.0
-STOP_LIMIT_S = 5.0
 
 
 class ProxyProcess:
@@ -57,13 +57,7 @@ async def running_proxy(profile: LinkProfile, to: str, seed: int = 1) -> AsyncIt
             raise OutriderError(Reason.USAGE, f"the delay proxy says: {said.get('error')}.")
         yield ProxyProcess(process, said["listening"])
     finally:
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_LIMIT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await stop_child(process)
 
 
 async def _say(process: asyncio.subprocess.Process) -> dict[str, Any]:

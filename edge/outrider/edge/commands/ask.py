@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.edge.agent import Agent
+from outrider.edge.agent import Agent, AnswerOptions
 from outrider.edge.chunks import Result
 from outrider.edge.commands.options import (
     DraftingOptions,
@@ -46,20 +46,23 @@ async def _ask(
     async with connected_agent(verifier, drafting) as agent:
         template = agent.chat_template
         ids = template.plain_ids(prompt) if raw else template.prompt_ids([{"role": "user", "content": prompt}])
-        result = await _print_answer(agent, ids, sampling, quiet=as_json)
-        if as_json:
-            print_json(result_json(result))
+        await print_answer(agent, ids, sampling, AnswerOptions(), as_json)
 
 
-async def _print_answer(agent: Agent, prompt_ids: list[int], sampling: Sampling, quiet: bool) -> Result:
+async def print_answer(
+    agent: Agent, prompt_ids: list[int], sampling: Sampling, options: AnswerOptions, as_json: bool
+) -> Result:
+    """Print an answer: its text as it becomes final, or one JSON object at its end."""
     result: Result | None = None
-    async for chunk in agent.stream_ids(prompt_ids, sampling):
-        if not quiet:
+    async for chunk in agent.stream_ids(prompt_ids, sampling, options):
+        if not as_json:
             print(chunk.text, end="", flush=True)
         result = chunk.result
-    if not quiet:
-        print()
     assert result is not None, "the last chunk holds the result"
+    if as_json:
+        print_json(result_json(result))
+    else:
+        print()
     return result
 
 

@@ -9,9 +9,8 @@ import threading
 
 from rich.console import Console
 
-from outrider.edge.agent import Agent, AnswerOptions
-from outrider.edge.chunks import Result
-from outrider.edge.commands.ask import result_json
+from outrider.edge.agent import AnswerOptions
+from outrider.edge.commands.ask import print_answer
 from outrider.edge.commands.options import (
     DraftingOptions,
     SamplingOptions,
@@ -19,7 +18,7 @@ from outrider.edge.commands.options import (
     connected_agent,
     with_option_groups,
 )
-from outrider.shared.cli import JsonOption, LogLevelOption, print_json
+from outrider.shared.cli import JsonOption, LogLevelOption
 from outrider.shared.sampling.options import Sampling
 
 
@@ -47,7 +46,8 @@ async def _chat(
             console.print("[dim]end with an empty line[/dim]")
         while (line := await _next_line(console)) is not None:
             messages.append({"role": "user", "content": line})
-            result = await _turn(agent, messages, sampling, session_id, as_json)
+            ids = agent.chat_template.prompt_ids(messages)
+            result = await print_answer(agent, ids, sampling, AnswerOptions(prefix_of=session_id), as_json)
             messages.append({"role": "assistant", "content": result.text})
             session_id = result.session_id
 
@@ -76,19 +76,3 @@ def _read_line(console: Console) -> str | None:
         console.print("[bold]> [/bold]", end="")
     line = sys.stdin.readline().strip()
     return None if line in ("", "/quit") else line
-
-
-async def _turn(
-    agent: Agent, messages: list[dict[str, str]], sampling: Sampling, session_id: str, as_json: bool
-) -> Result:
-    result: Result | None = None
-    async for chunk in agent.stream(messages, sampling, AnswerOptions(prefix_of=session_id)):
-        if not as_json:
-            print(chunk.text, end="", flush=True)
-        result = chunk.result
-    assert result is not None, "the last chunk holds the result"
-    if as_json:
-        print_json(result_json(result))
-    else:
-        print()
-    return result
