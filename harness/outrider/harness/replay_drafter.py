@@ -16,6 +16,7 @@ import numpy as np
 from outrider.edge.drafters.base import Proposal
 from outrider.harness.recording.format import BRANCH_WIDTH, DEPTH, NO_TOKEN, Recording
 from outrider.harness.recording.library import RecordingSet
+from outrider.harness.usage import DraftRecord
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.vocabulary import Vocabulary
 
@@ -26,10 +27,12 @@ DraftCost = Callable[[int, float], float]
 class ReplayDrafter:
     """See `Drafter`: one device, which makes one guess at a time. `draft_ms(rows, busy_s)` is the time of a guess in
     milliseconds of the loop's clock, where `rows` tokens had to be fed (the prompt at first, then one, or two after a
-    guess that was taken whole) and the device had been drafting for `busy_s` seconds.
+    guess that was taken whole) and the device had been drafting for `busy_s` seconds. `guesses` holds a record of each
+    guess so far.
     """
 
     def __init__(self, recordings: RecordingSet, draft_ms: DraftCost) -> None:
+        self.guesses: list[DraftRecord] = []
         self._recordings = recordings
         self._draft_ms = draft_ms
         self._confidence = off_path_confidence(recordings)
@@ -52,12 +55,17 @@ class ReplayDrafter:
     async def close(self) -> None:
         """See `Drafter.close`."""
 
-    async def work(self, rows: int) -> None:
-        """Take the time of one guess after those asked for before; the device works on if the caller is cancelled."""
+    async def work(self, rows: int, prompt_rows: int = 0) -> None:
+        """Take the time of one guess that feeds `rows` tokens, `prompt_rows` of them of a prompt, after those asked for
+        before; the device works on if the caller is cancelled.
+        """
         now_s = asyncio.get_running_loop().time()
         took_s = self._draft_ms(rows, self._busy_s) / 1000
+        without_prompt_s = self._draft_ms(max(1, rows - prompt_rows), self._busy_s) / 1000 if prompt_rows else took_s
+        began_s = max(now_s, self._busy_until_s)
         self._busy_s += took_s
-        self._busy_until_s = max(now_s, self._busy_until_s) + took_s
+        self._busy_until_s = began_s + took_s
+        self.guesses.append(DraftRecord(began_s, self._busy_until_s, took_s - without_prompt_s))
         await asyncio.sleep(self._busy_until_s - now_s)
 
 
@@ -79,7 +87,8 @@ class ReplayDraftSession:
     async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
         """See `DraftSession.propose`."""
         answer = list(answer_ids)
-        await self._device.work(self._feed(answer))
+        prompt_rows, self._uncached_prompt = self._uncached_prompt, 0
+        await self._device.work(self._feed(answer, prompt_rows), prompt_rows)
         on_path = _common_length(answer, self._answer)
         if on_path < len(answer):
             return self._off_path(answer, on_path, count)
@@ -91,13 +100,11 @@ class ReplayDraftSession:
     async def close(self) -> None:
         """See `DraftSession.close`."""
 
-    def _feed(self, answer: list[int]) -> int:
+    def _feed(self, answer: list[int], prompt_rows: int) -> int:
         """Tokens that a model's cache lacks; the last one is always fed, as its logits are wanted."""
         kept = min(_common_length(answer, self._cached), len(answer) - 1)
-        rows = self._uncached_prompt + len(answer) - kept if answer else max(1, self._uncached_prompt)
-        self._uncached_prompt = 0
         self._cached = answer
-        return rows
+        return prompt_rows + len(answer) - kept if answer else max(1, prompt_rows)
 
     def _off_path(self, answer: list[int], on_path: int, count: int) -> list[Proposal]:
         wrong, *tail = answer[on_path:]

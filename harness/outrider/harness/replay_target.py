@@ -17,6 +17,7 @@ from outrider.cloud.walk import WalkResult, WalkRules, walk
 from outrider.harness.inline_target import PassCost
 from outrider.harness.recording.format import Recording
 from outrider.harness.recording.library import RecordingSet
+from outrider.harness.usage import PassRecord
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.choose import Choice, Chooser
 from outrider.shared.sampling.options import Sampling
@@ -38,12 +39,14 @@ class _Slot:
 class ReplayTarget:
     """See `Target`. `pass_ms(rows, sessions)` is the time of a pass in milliseconds of the loop's clock.
 
-    A session that asks for more than was recorded ends where the recording ends, by length.
+    A session that asks for more than was recorded ends where the recording ends, by length. `passes` holds a record of
+    each pass so far.
     """
 
     def __init__(
         self, recordings: RecordingSet, pass_ms: PassCost, *, max_slots: int = 4, max_branches: int = 8
     ) -> None:
+        self.passes: list[PassRecord] = []
         self._recordings = recordings
         self._pass_ms = pass_ms
         self._busy = asyncio.Lock()
@@ -82,12 +85,17 @@ class ReplayTarget:
 
     async def run_pass(self, work: Sequence[PassWork]) -> Sequence[WalkResult | None]:
         """See `Target.run_pass`; raises FILE_UNREADABLE for a prompt or a text that was not recorded."""
+        loop = asyncio.get_running_loop()
         async with self._busy:
+            began_s = loop.time()
             results = [self._play(item) for item in work]
             rows = sum(len(item.rows.append) + len(item.rows.node_tokens) for item in work)
-            await asyncio.sleep(self._pass_ms(rows, len(work)) / 1000)
+            # On a real clock what playing took is part of the pass.
+            await asyncio.sleep(began_s + self._pass_ms(rows, len(work)) / 1000 - loop.time())
             for item, result in zip(work, results, strict=True):
                 self._keep(item.rows, result)
+            accepted = sum(len(result.path) for result in results if result is not None)
+            self.passes.append(PassRecord(began_s, loop.time(), rows, len(work), accepted))
         return results
 
     async def rewind(self, slot: int, length: int) -> None:

@@ -1,0 +1,126 @@
+"""The edges of a run: every session is the product's own `Answer` over a link, with the recorded drafter. Which clock
+and which kind of link it runs on is somebody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from itertools import count
+
+from outrider.edge.answer import Answer, AnswerSetup
+from outrider.harness.recording.format import Recording
+from outrider.harness.replay_drafter import ReplayDrafter
+from outrider.harness.simulation.measures import AnswerTrace, Run
+from outrider.harness.simulation.setup import Setup
+from outrider.harness.usage import PassRecord
+from outrider.shared.errors import OutriderError
+from outrider.shared.link import EdgeLink
+from outrider.shared.messages import VerifierInfo
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.token_tree import Origin
+
+# Sessions start within this time, so that they do not march in step.
+STAGGER_S = 1.0
+_GOLDEN = 0.6180339887498949
+
+OpenLink = Callable[[int], EdgeLink]
+"""A new stream for a session, by its number."""
+
+
+async def decode(setup: Setup, info: VerifierInfo, open_link: OpenLink, passes: list[PassRecord]) -> Run:
+    """Let all sessions answer until each has done its quota; those that are ahead go on with further answers, so that
+    the load stays what it was. `passes` is what the target adds to.
+
+    Raises what the product raises.
+    """
+    edges = [_Edge(setup, info, number, open_link) for number in range(setup.sessions)]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(edge.run(), name=f"session-{edge.number}") for edge in edges]
+            for edge in edges:
+                await edge.quota_done.wait()
+            for task in tasks:
+                task.cancel()
+    except ExceptionGroup as group_error:
+        raise first_error(group_error) from None
+    return Run(
+        answers=tuple(trace for edge in edges for trace in edge.traces),
+        passes=passes,
+        guesses=[guess for edge in edges for guess in edge.device.guesses],
+        other_tokens=sum(edge.other_tokens for edge in edges),
+        other_accepted=sum(edge.other_accepted for edge in edges),
+    )
+
+
+def stagger_s(session: int) -> float:
+    """When a session, by its number, starts."""
+    return STAGGER_S * (session * _GOLDEN % 1.0)
+
+
+def first_error(group: ExceptionGroup[Exception]) -> Exception:
+    """The error to tell of several."""
+    typed, _ = group.split(OutriderError)
+    error: Exception = typed or group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class _Edge:
+    """One device, which answers one prompt after the other."""
+
+    def __init__(self, setup: Setup, info: VerifierInfo, number: int, open_link: OpenLink) -> None:
+        self.number = number
+        self.device = ReplayDrafter(setup.recordings, setup.device.draft_ms)
+        self.quota_done = asyncio.Event()
+        self.traces: list[AnswerTrace] = []
+        self.other_tokens = self.other_accepted = 0
+        self._setup = setup
+        self._info = info
+        self._open_link = open_link
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        await asyncio.sleep(stagger_s(self.number))
+        for answer in count():
+            await self._answer(self._setup.recording(self.number, answer), is_judged=answer < self._setup.quota)
+            if answer + 1 == self._setup.quota:
+                self.quota_done.set()
+                if self._setup.sessions == 1:
+                    return
+
+    async def _answer(self, recording: Recording, is_judged: bool) -> None:
+        loop = asyncio.get_running_loop()
+        request = recording.open_request(self._setup.max_tokens)
+        draft = None
+        if self._setup.drafts:
+            chooser = Chooser(request.sampling, request.seed, request.prompt_ids, recording.header.vocabulary.size)
+            draft = self.device.open(request.prompt_ids, chooser)
+        answer = Answer(
+            AnswerSetup(
+                request=request,
+                limits=self._info.limits,
+                stop_ids=self._info.stop_ids,
+                control=self._setup.drafting.make_control(),
+                eager=self._setup.is_eager,
+            ),
+            self._open_link(self.number),
+            draft,
+        )
+        asked_s = loop.time()
+        updates: list[tuple[float, int]] = []
+        accepted = 0
+        try:
+            async with contextlib.aclosing(answer.committed()) as commits:
+                async for tokens in commits:
+                    updates.append((loop.time(), len(tokens)))
+                    accepted += sum(token.origin is Origin.DRAFTED for token in tokens)
+        finally:
+            trace = AnswerTrace(recording.header.id, asked_s, tuple(updates), accepted, answer.stats)
+            if is_judged:
+                self.traces.append(trace)
+            else:
+                self.other_tokens += trace.token_count
+                self.other_accepted += accepted

@@ -1,0 +1,201 @@
+"""What a user writes to describe a scenario: a TOML file, with command-line options over it. Checked here, once, and
+resolved into a `Setup`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+
+from outrider.edge.agent import Drafting
+from outrider.harness.links import LinkProfile, NonNegative, Positive, describe_problems, load_trace
+from outrider.harness.profiles import (
+    DrafterProfile,
+    TargetProfile,
+    load_drafters,
+    load_links,
+    load_targets,
+    pick,
+)
+from outrider.harness.recording.library import RecordingSet
+from outrider.harness.simulation.setup import NO_DRAFTER, RECORDED_DRAFTER, Setup
+from outrider.shared.errors import OutriderError, Reason
+
+BaselineName = Literal["streaming", "colocated", "batched", "stop_and_wait", "draft_only", "rtt_zero", "oracle"]
+BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
+SHIPPED_SETS = ("greedy", "nucleus", "full", "long")
+STEADY_LINK = "steady"
+MAX_SESSIONS = 10_000
+
+
+def _form(value: object) -> str:
+    return "name" if isinstance(value, str) else "table"
+
+
+TargetChoice = Annotated[Annotated[str, Tag("name")] | Annotated[TargetProfile, Tag("table")], Discriminator(_form)]
+DeviceChoice = Annotated[Annotated[str, Tag("name")] | Annotated[DrafterProfile, Tag("table")], Discriminator(_form)]
+LinkChoice = Annotated[Annotated[str, Tag("name")] | Annotated[LinkProfile, Tag("table")], Discriminator(_form)]
+
+
+class Scenario(BaseModel):
+    """A scenario, as its TOML file says it. `target`, `cloud_drafter`, `device` and `link` are profiles by name or
+    tables of their own; `target_ms`, `cloud_draft_ms`, `draft_ms` and `rtt_ms` put another time into them (a device's
+    prompt time changes with its `draft_ms`). `profiles` is a folder whose targets.toml, drafters.toml and links.toml
+    stand in for the shipped ones. `recordings` is a shipped set or a folder; relative paths start at the file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    recordings: str = "greedy"
+    category: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    limit: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    target_model: str | None = None
+    draft_model: str | None = None
+    profiles: str | None = None
+    target: TargetChoice = "70b-4xa100-40ms"
+    target_ms: Positive | None = None
+    cloud_drafter: TargetChoice = "1.5b-on-4xa100"
+    cloud_draft_ms: Positive | None = None
+    device: DeviceChoice = "laptop-1.5b"
+    draft_ms: NonNegative | None = None
+    link: LinkChoice = STEADY_LINK
+    rtt_ms: NonNegative | None = None
+    trace: str | None = None
+    sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS)] = 1
+    drafter: Literal["recorded", "none"] = "recorded"
+    control: str = "fixed"
+    gamma: Annotated[int, Field(ge=1, le=256)] = 5
+    branch: Annotated[int, Field(ge=1, le=64)] = 1
+    pace: Literal["patient", "eager"] = "patient"
+    clock: Literal["virtual", "wall"] = "virtual"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    baselines: tuple[BaselineName, ...] = BASELINES
+
+
+def read_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
+    """The scenario in `path` (None: all defaults) with `overrides`, keys of a scenario, over it.
+
+    Raises USAGE that names the file or the option, the key, its value and what was expected.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise OutriderError(Reason.USAGE, f"{path}: {error}.") from None
+        _validate(values, str(path))
+        values |= {key: _beside(path, values[key]) for key in ("profiles", "trace") if key in values}
+        if values.get("recordings") not in {None, *SHIPPED_SETS}:
+            values["recordings"] = _beside(path, values["recordings"])
+    # Alone first, so that what is wrong with an option is not said of the file.
+    _validate(dict(overrides), "option")
+    return _validate(values | dict(overrides), str(path or "options"))
+
+
+def resolve(scenario: Scenario) -> Setup:
+    """Look profiles up and read recordings; raises USAGE and FILE_UNREADABLE."""
+    return Setup(
+        recordings=_recordings(scenario),
+        target=_with_time(_target(scenario, scenario.target), scenario.target_ms),
+        cloud_drafter=_with_time(_target(scenario, scenario.cloud_drafter), scenario.cloud_draft_ms),
+        device=_device(scenario),
+        link=_link(scenario),
+        drafting=Drafting(
+            drafter=RECORDED_DRAFTER if scenario.drafter == "recorded" else NO_DRAFTER,
+            control=scenario.control,
+            gamma=scenario.gamma,
+            branch=scenario.branch,
+            pace=scenario.pace,
+        ),
+        sessions=scenario.sessions,
+        seed=scenario.seed,
+        max_tokens=scenario.max_tokens,
+    )
+
+
+def shipped_recordings(name: str) -> Path:
+    """The folder of a shipped set."""
+    return Path(str(resources.files("outrider.harness").joinpath("recordings", name)))
+
+
+def _validate(values: Mapping[str, Any], origin: str) -> Scenario:
+    try:
+        return Scenario.model_validate(values)
+    except ValidationError as error:
+        raise OutriderError(Reason.USAGE, f"{origin}: {describe_problems(error)}") from None
+
+
+def _beside(path: Path, name: str) -> str:
+    return str(path.parent / name)
+
+
+def _recordings(scenario: Scenario) -> RecordingSet:
+    name = scenario.recordings
+    folder = shipped_recordings(name) if name in SHIPPED_SETS else Path(name)
+    found = RecordingSet.read(folder, categories=scenario.category, ids=scenario.prompts, limit=scenario.limit)
+    for role, wanted in (("target", scenario.target_model), ("draft", scenario.draft_model)):
+        recorded = getattr(found.header, role).name
+        if wanted is not None and wanted != recorded:
+            raise OutriderError(Reason.FILE_UNREADABLE, f"{folder}: {role} model {recorded}, expected {wanted}.")
+    return found
+
+
+def _profile_file(scenario: Scenario, name: str) -> Path | None:
+    """The scenario's own file of profiles, if it has one of this kind."""
+    if scenario.profiles is None:
+        return None
+    folder = Path(scenario.profiles)
+    if not folder.is_dir():
+        raise OutriderError(Reason.USAGE, f"profiles = {scenario.profiles!r}: no such folder.")
+    return folder / name if (folder / name).exists() else None
+
+
+def _target(scenario: Scenario, choice: str | TargetProfile) -> TargetProfile:
+    if isinstance(choice, TargetProfile):
+        return choice
+    return pick(load_targets() | load_targets(_profile_file(scenario, "targets.toml")), choice).values
+
+
+def _with_time(target: TargetProfile, base_ms: float | None) -> TargetProfile:
+    return target if base_ms is None else target.model_copy(update={"base_ms": base_ms})
+
+
+def _device(scenario: Scenario) -> DrafterProfile:
+    device = scenario.device
+    if isinstance(device, str):
+        device = pick(load_drafters() | load_drafters(_profile_file(scenario, "drafters.toml")), device).values
+    if scenario.draft_ms is None:
+        return device
+    scale = scenario.draft_ms / device.token_ms if device.token_ms else 1.0
+    changes = {"token_ms": scenario.draft_ms, "prompt_token_ms": device.prompt_token_ms * scale}
+    return device.model_copy(update=changes)
+
+
+def _link(scenario: Scenario) -> LinkProfile:
+    link = scenario.link
+    if isinstance(link, str):
+        link = pick(load_links() | load_links(_profile_file(scenario, "links.toml")), link).values
+    if scenario.trace is not None:
+        link = _changed(link, {"trace": load_trace(Path(scenario.trace))}, f"trace = {scenario.trace!r}")
+    if scenario.rtt_ms is not None:
+        if link.trace:
+            raise OutriderError(Reason.USAGE, "rtt_ms beside a trace: give one of them.")
+        share = link.up_ms / (link.up_ms + link.down_ms) if link.up_ms + link.down_ms else 0.5
+        delays = {"up_ms": scenario.rtt_ms * share, "down_ms": scenario.rtt_ms * (1 - share)}
+        link = _changed(link, delays, f"rtt_ms = {scenario.rtt_ms:g}")
+    return link
+
+
+def _changed(link: LinkProfile, changes: Mapping[str, Any], origin: str) -> LinkProfile:
+    """The link with some values changed, checked as a whole again."""
+    try:
+        return LinkProfile.model_validate(link.model_dump() | dict(changes))
+    except ValidationError as error:
+        raise OutriderError(Reason.USAGE, f"{origin}: {describe_problems(error)}") from None

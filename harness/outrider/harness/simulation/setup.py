@@ -1,0 +1,55 @@
+"""Everything one run needs, with names looked up and files read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from outrider.edge.agent import Drafting
+from outrider.harness.links import LinkProfile
+from outrider.harness.profiles import DrafterProfile, TargetProfile
+from outrider.harness.recording.format import Recording
+from outrider.harness.recording.library import RecordingSet
+
+NO_DRAFTER = "none"
+RECORDED_DRAFTER = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """`sessions` devices, each with a link of its own, answer the recorded prompts, up to `max_tokens` tokens each.
+
+    `cloud_drafter` is the draft model on the target's accelerator, for the baselines that have one there.
+    """
+
+    recordings: RecordingSet
+    target: TargetProfile
+    cloud_drafter: TargetProfile
+    device: DrafterProfile
+    link: LinkProfile
+    drafting: Drafting
+    sessions: int = 1
+    seed: int = 1
+    max_tokens: int | None = None
+
+    @property
+    def drafts(self) -> bool:
+        """Whether devices draft at all."""
+        return self.drafting.drafter != NO_DRAFTER
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the verifier goes on without guesses."""
+        return self.drafting.pace == "eager"
+
+    @property
+    def quota(self) -> int:
+        """Answers of each session that are judged."""
+        return -(-len(self.recordings) // self.sessions)
+
+    def recording(self, session: int, answer: int) -> Recording:
+        """What the session's answer number `answer`, from 0, plays: all sessions together play every recording."""
+        return self.recordings.recordings[(session * self.quota + answer) % len(self.recordings)]
+
+    def with_drafting(self, **changes: object) -> Setup:
+        """The same with other drafting."""
+        return replace(self, drafting=replace(self.drafting, **changes))  # type: ignore[arg-type]

@@ -1,0 +1,34 @@
+"""What simulated hardware did and when: one record for each pass of a target and for each guess of a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """One pass, in seconds of the loop's clock. `rows` counts all rows, `accepted` the guesses that it made text.
+
+    `draft_s` is the time before it in which the same accelerator drafted (0 where the device drafts).
+    """
+
+    began_s: float
+    ended_s: float
+    rows: int
+    sessions: int
+    accepted: int
+    draft_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRecord:
+    """One guess of a device, in seconds of the loop's clock; `prompt_s` of it went into reading the prompt."""
+
+    began_s: float
+    ended_s: float
+    prompt_s: float = 0.0
+
+    @property
+    def guess_s(self) -> float:
+        """Time for the guess itself."""
+        return self.ended_s - self.began_s - self.prompt_s
