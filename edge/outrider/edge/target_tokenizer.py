@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
 import tempfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from outrider.edge.chat_template import ChatTemplate
 from outrider.edge.link import VerifierClient
 from outrider.edge.tokenizer import JsonTokenizer, LlamaTokenizer, PlainTokenizer
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.files import write_whole
 from outrider.shared.messages import VerifierInfo
 from outrider.shared.paths import cache_dir
 from outrider.shared.tokenizer_asset import HUGGING_FACE_FILES, TokenizerAsset, TokenizerFormat, unpack_files
@@ -77,8 +77,5 @@ def _store(folder: Path, asset: TokenizerAsset) -> None:
     else:
         unpacked = unpack_files(asset.data)
         files = {name: unpacked[name].encode() for name in reversed(HUGGING_FACE_FILES) if name in unpacked}
-    folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as handle:
-            handle.write(data)
-        os.replace(handle.name, folder / name)  # noqa: PTH105
+        write_whole(folder / name, data)

@@ -55,17 +55,16 @@ class ReplayDrafter:
     async def close(self) -> None:
         """See `Drafter.close`."""
 
-    async def work(self, rows: int, prompt_rows: int = 0) -> None:
-        """Take the time of one guess that feeds `rows` tokens, `prompt_rows` of them of a prompt, after those asked for
-        before; the device works on if the caller is cancelled.
+    async def work(self, rows: int, reads_prompt: bool) -> None:
+        """Take the time of one guess that feeds `rows` tokens after those asked for before; the device works on if the
+        caller is cancelled.
         """
         now_s = asyncio.get_running_loop().time()
         took_s = self._draft_ms(rows, self._busy_s) / 1000
-        without_prompt_s = self._draft_ms(max(1, rows - prompt_rows), self._busy_s) / 1000 if prompt_rows else took_s
         began_s = max(now_s, self._busy_until_s)
         self._busy_s += took_s
         self._busy_until_s = began_s + took_s
-        self.guesses.append(DraftRecord(began_s, self._busy_until_s, took_s - without_prompt_s))
+        self.guesses.append(DraftRecord(began_s, self._busy_until_s, reads_prompt))
         await asyncio.sleep(self._busy_until_s - now_s)
 
 
@@ -88,7 +87,7 @@ class ReplayDraftSession:
         """See `DraftSession.propose`."""
         answer = list(answer_ids)
         prompt_rows, self._uncached_prompt = self._uncached_prompt, 0
-        await self._device.work(self._feed(answer, prompt_rows), prompt_rows)
+        await self._device.work(self._feed(answer, prompt_rows), reads_prompt=prompt_rows > 0)
         on_path = _common_length(answer, self._answer)
         if on_path < len(answer):
             return self._off_path(answer, on_path, count)

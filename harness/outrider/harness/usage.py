@@ -22,13 +22,8 @@ class PassRecord:
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """One guess of a device, in seconds of the loop's clock; `prompt_s` of it went into reading the prompt."""
+    """One guess of a device, in seconds of the loop's clock; the first of an answer `reads_prompt`."""
 
     began_s: float
     ended_s: float
-    prompt_s: float = 0.0
-
-    @property
-    def guess_s(self) -> float:
-        """Time for the guess itself."""
-        return self.ended_s - self.began_s - self.prompt_s
+    reads_prompt: bool = False

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from outrider.edge.commands.options import with_option_groups
-from outrider.harness.commands.scenario_options import ScenarioArgument, ScenarioOptions
+from outrider.harness.commands.scenario_options import (
+    ScenarioArgument,
+    ScenarioOptions,
+    SingleOptions,
+    given_fields,
+    scenario_of,
+)
 from outrider.harness.simulation.scenario import resolve
+from outrider.harness.simulation.simulate import settings_of
 from outrider.harness.simulation.simulate import simulate as run_scenario
+from outrider.harness.simulation.timeline import timeline as make_timeline
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
+from outrider.shared.files import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -22,13 +34,19 @@ logger = logging.getLogger(__name__)
 @with_option_groups
 def simulate(
     options: ScenarioOptions,
+    single: SingleOptions,
     scenario: ScenarioArgument = None,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Also write the first answer moment by moment.")
+    ] = None,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
 ) -> None:
     """Decode recorded answers over simulated hardware and links, and compare with every baseline."""
-    chosen = options.scenario(scenario)
+    chosen = scenario_of(scenario, options.given(), given_fields(single))
     setup = resolve(chosen)
+    if timeline is not None:
+        write_whole(timeline, dumps(make_timeline(setup, settings_of(chosen, setup)), ensure_ascii=False))
     began_s = time.process_time()
     result = run_scenario(chosen, setup, lambda name: logger.info("running %s", name))
     logger.info("%.1f s of CPU time", time.process_time() - began_s)

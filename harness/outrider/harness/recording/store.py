@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -34,6 +32,7 @@ from outrider.harness.recording.format import (
     Recording,
 )
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.files import write_whole
 from outrider.shared.messages import FinishReason
 
 SUFFIX = ".npz"
@@ -68,18 +67,7 @@ def write_recording(recording: Recording, path: Path) -> int:
         }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".partial", delete=False) as handle:
-        temporary = Path(handle.name)
-        try:
-            handle.write(buffer.getbuffer())
-            handle.flush()
-            os.fsync(handle.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    write_whole(path, buffer.getvalue())
     return buffer.tell()
 
 

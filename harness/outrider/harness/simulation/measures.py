@@ -95,12 +95,14 @@ def _percentiles(gaps_ms: Sequence[float]) -> dict[str, float | None]:
 
 
 def _wasted_s(run: Run) -> float:
-    """Drafting time, reading prompts left out, of guesses that did not become text; one guess makes at most one."""
-    spent_s = sum(record.guess_s for record in run.guesses)
-    if not run.guesses:
+    """Drafting time of guesses that did not become text; one guess makes at most one token. Reading a prompt is no
+    waste, so what a guess takes is told by those that did not.
+    """
+    times_s = [record.ended_s - record.began_s for record in run.guesses if not record.reads_prompt]
+    if not times_s:
         return 0.0
     useful = sum(answer.accepted for answer in run.answers) + run.other_accepted
-    return spent_s * max(0.0, 1 - useful / len(run.guesses))
+    return sum(times_s) / len(times_s) * max(0, len(run.guesses) - useful)
 
 
 def _ratio(part: float, whole: float) -> float | None:

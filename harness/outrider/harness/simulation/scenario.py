@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
 from outrider.edge.agent import Drafting
 from outrider.harness.links import LinkProfile, NonNegative, Positive, describe_problems, load_trace
@@ -78,6 +78,11 @@ class Scenario(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     baselines: tuple[BaselineName, ...] = BASELINES
 
+    @field_validator("category", "prompts", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
 
 def read_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
     """The scenario in `path` (None: all defaults) with `overrides`, keys of a scenario, over it.
@@ -97,6 +102,11 @@ def read_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
     # Alone first, so that what is wrong with an option is not said of the file.
     _validate(dict(overrides), "option")
     return _validate(values | dict(overrides), str(path or "options"))
+
+
+def changed(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
+    """The scenario with some keys changed, checked again; raises USAGE."""
+    return _validate(scenario.model_dump(exclude_unset=True) | dict(values), "option")
 
 
 def resolve(scenario: Scenario) -> Setup:

@@ -1,0 +1,118 @@
+"""Whether splitting helps at given times and acceptance, with which settings, up to which round trip and at what cost;
+found by running the product, not by formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from outrider.harness.links import LinkProfile
+from outrider.harness.recording.library import RecordingSet
+from outrider.harness.simulation.measures import measures
+from outrider.harness.simulation.scenario import Scenario
+from outrider.harness.simulation.setup import Setup
+from outrider.harness.simulation.simulate import simulate
+from outrider.harness.simulation.virtual_run import run_virtual
+
+GAMMAS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+PACES = ("patient", "eager")
+# A gain below this is not worth a second model on the device.
+LEAST_GAIN = 1.03
+MAX_RTT_MS = 2_000.0
+RTT_PRECISION = 0.04
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Settings of the drafting flags, and what the product measured with them."""
+
+    control: str
+    gamma: int
+    pace: str
+    result: Result
+
+    @property
+    def flags(self) -> str:
+        """As the command line takes them."""
+        return f"--control {self.control} --gamma {self.gamma} --pace {self.pace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`acceptance` is how often the drafter's first choice is right. `best` is the fastest choice found, `cheapest` the
+    one with the least accelerator time that is no slower than streaming (None if there is none). Up to
+    `break_even_rtt_ms` the best choice at that round trip beats streaming: 0 if none ever does, None if all do.
+    """
+
+    acceptance: float
+    streaming: Result
+    colocated: Result
+    oracle: Result
+    best: Choice
+    cheapest: Choice | None
+    break_even_rtt_ms: float | None
+
+    @property
+    def speedup(self) -> float:
+        """Of the best choice over streaming."""
+        return float(self.streaming["ms_per_token"] / self.best.result["ms_per_token"])
+
+    @property
+    def helps(self) -> bool:
+        """Whether splitting is worth while for speed."""
+        return self.speedup >= LEAST_GAIN
+
+
+def make_plan(setup: Setup) -> Plan:
+    """Try the drafting flags over `setup` on the virtual clock."""
+    rivals = simulate(Scenario(baselines=("streaming", "colocated", "oracle")), setup)["baselines"]
+    alone = rivals["streaming"]
+    choices = list(_choices(setup, GAMMAS))
+    no_slower = [choice for choice in choices if choice.result["ms_per_token"] <= alone["ms_per_token"]]
+    return Plan(
+        acceptance=_acceptance(setup.recordings),
+        streaming=alone,
+        colocated=rivals["colocated"],
+        oracle=rivals["oracle"],
+        best=min(choices, key=lambda choice: choice.result["ms_per_token"]),
+        cheapest=min(no_slower, key=lambda choice: choice.result["accelerator_ms_per_token"], default=None),
+        break_even_rtt_ms=_break_even_rtt_ms(setup, alone["ms_per_token"]),
+    )
+
+
+def _acceptance(recordings: RecordingSet) -> float:
+    """Share of positions on the true text at which the drafter's first choice is right."""
+    hits = [recording.draft.ids[:, 0] == np.array(recording.answer_ids) for recording in recordings]
+    return float(np.concatenate(hits).mean())
+
+
+def _choices(setup: Setup, gammas: Iterable[int]) -> Iterable[Choice]:
+    for pace in PACES:
+        for gamma in gammas:
+            changed = setup.with_drafting(control="fixed", gamma=gamma, pace=pace)
+            yield Choice("fixed", gamma, pace, measures(run_virtual(changed)))
+
+
+def _break_even_rtt_ms(setup: Setup, streaming_ms: float) -> float | None:
+    """By bisection; streaming's time a token does not depend on the round trip."""
+
+    def beats(rtt_ms: float) -> bool:
+        link = LinkProfile.of_rtt(rtt_ms)
+        times = (choice.result["ms_per_token"] for choice in _choices(replace(setup, link=link), GAMMAS[1::2]))
+        return any(streaming_ms >= LEAST_GAIN * ms for ms in times)
+
+    if not beats(0.0):
+        return 0.0
+    if beats(MAX_RTT_MS):
+        return None
+    low, high = 0.0, MAX_RTT_MS
+    while high - low > max(1.0, RTT_PRECISION * high):
+        middle = (low + high) / 2
+        low, high = (middle, high) if beats(middle) else (low, middle)
+    return low
