@@ -38,7 +38,7 @@ async def test_a_consumer_that_walks_away_fifty_times_leaves_the_slot_free_and_t
             stream = agent.stream("again", LONG)
             for _ in range(taken % 4 + 1):
                 await anext(stream)
-            await stream.aclose()  # type: ignore[attr-defined]  # an async generator
+            await stream.aclose()
         assert (await agent.answer("again", LONG)).token_ids == expected.token_ids
 
 

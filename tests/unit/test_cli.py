@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -108,7 +109,7 @@ assert not loaded, loaded
     assert done.returncode == 0, done.stderr
     for entry in importlib.metadata.entry_points(group=cli.COMMAND_GROUP):
         assert f"\n  {entry.name} " in done.stdout
-    assert "models    List, fetch, check and remove model files." in done.stdout
+    assert re.search(r"^  models +List, fetch, check and remove model files\.$", done.stdout, re.MULTILINE)
 
 
 def test_version_is_the_installed_one() -> None:

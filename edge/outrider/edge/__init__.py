@@ -1,7 +1,9 @@
 """The device side of edge-cloud decoding: an agent that guesses with a small model and has a verifier decide."""
 
-from outrider.edge.agent import Agent, AnswerOptions, Drafting
+from outrider.edge.agent import Agent, AnswerOptions
 from outrider.edge.chunks import Chunk, Result
+from outrider.edge.drafting import Drafting
+from outrider.edge.experiment import Experiment
 from outrider.edge.private_verifier import private_verifier
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling
@@ -12,6 +14,7 @@ __all__ = [
     "AnswerOptions",
     "Chunk",
     "Drafting",
+    "Experiment",
     "Origin",
     "OutriderError",
     "Reason",

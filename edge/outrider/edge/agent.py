@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from outrider.edge.answer import Answer, AnswerSetup
 from outrider.edge.chat_template import ChatTemplate, Message
 from outrider.edge.chunks import Chunk, ChunkAssembler, Result
-from outrider.edge.control.fixed import FixedControl
 from outrider.edge.drafters.base import Drafter, DraftSession
 from outrider.edge.drafters.scripted import ScriptedDrafter
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, make_drafter
+from outrider.edge.drafting import NO_DRAFTER, Drafting
+from outrider.edge.experiment import AnswerRecord, Arm, Arms, Experiment
 from outrider.edge.link import VerifierClient
 from outrider.edge.target_tokenizer import fetch_tokenizer
 from outrider.edge.tokenizer import PlainTokenizer
@@ -24,32 +25,7 @@ from outrider.shared.sampling.choose import Chooser
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.token_tree import Origin
 
-PACES = ("patient", "eager")
 OPEN_TRIES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Drafting:
-    """How the edge drafts: the drafting flags of the command line. Without a `pace`, a drafter is given time
-    (patient) and the verifier goes on alone where there is none (eager).
-    """
-
-    drafter: str = DEFAULT_DRAFTER
-    control: str = "fixed"
-    gamma: int = 5
-    branch: int = 1
-    pace: str | None = None
-
-    def make_control(self) -> FixedControl:
-        """The policy of one answer; raises USAGE for a value that is not possible."""
-        for name in ("gamma", "branch"):
-            if type(getattr(self, name)) is not int:
-                raise OutriderError(Reason.USAGE, f"{name} = {getattr(self, name)!r}: expected a whole number.")
-        if self.control != "fixed":
-            raise OutriderError(Reason.USAGE, f"--control {self.control!r}: this version has only fixed.")
-        if self.pace is not None and self.pace not in PACES:
-            raise OutriderError(Reason.USAGE, f"--pace {self.pace!r}: expected one of {', '.join(PACES)}.")
-        return FixedControl(self.gamma, self.branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +48,22 @@ class Agent:
     drafting: Drafting
     tokenizer: PlainTokenizer
     chat_template: ChatTemplate
+    _arms: Arms = field(repr=False)
     _client: VerifierClient = field(repr=False)
     _drafter: Drafter | None = field(repr=False)
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def connect(cls, verifier: str, drafter: str = DEFAULT_DRAFTER, **drafting: object) -> AsyncIterator[Agent]:
-        """An agent for the verifier at HOST:PORT; further arguments are the fields of `Drafting`.
+    async def connect(
+        cls,
+        verifier: str,
+        drafter: str = DEFAULT_DRAFTER,
+        *,
+        experiment: Experiment | None = None,
+        **drafting: object,
+    ) -> AsyncIterator[Agent]:
+        """An agent for the verifier at HOST:PORT; further arguments are the fields of `Drafting`. With an `experiment`
+        a share of the requests is drafted another way.
 
         Raises VERIFIER_UNREACHABLE, VOCABULARY_MISMATCH, USAGE, and what loading the drafter raises.
         """
@@ -86,29 +71,30 @@ class Agent:
             how = Drafting(drafter=drafter, **drafting)  # type: ignore[arg-type]
         except TypeError as error:
             raise OutriderError(Reason.USAGE, f"{error}.") from None
-        control = how.make_control()
+        how.make_control()
+        arms = Arms(how, experiment)
         client = VerifierClient(verifier)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
             info = await client.get_info()
-            control.check_fits(info.limits.window)
+            arms.check_fits(info.limits.window)
             tokenizer, chat_template = await fetch_tokenizer(client, info)
             made = await make_drafter(drafter, info)
             if made is not None:
                 stack.push_async_callback(made.close)
-            yield cls(info, how, tokenizer, chat_template, client, made)
+            yield cls(info, how, tokenizer, chat_template, arms, client, made)
 
     @property
     def draft_model(self) -> str:
         """Name of what drafts, "none" without."""
-        return self._drafter.name if self._drafter else "none"
+        return self._drafter.name if self._drafter else NO_DRAFTER
 
     async def stream(
         self,
         messages: str | Sequence[Message],
         sampling: Sampling | None = None,
         options: AnswerOptions | None = None,
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Answer a conversation (a text is a conversation of one user message) as chunks of final text.
 
         The last chunk has no text and holds the `Result`. Leaving the iteration early cancels the answer.
@@ -116,8 +102,9 @@ class Agent:
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         prompt_ids = self.chat_template.prompt_ids(messages)
-        async for chunk in self.stream_ids(prompt_ids, sampling, options):
-            yield chunk
+        async with contextlib.aclosing(self.stream_ids(prompt_ids, sampling, options)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def answer(
         self,
@@ -137,7 +124,7 @@ class Agent:
         prompt_ids: Sequence[int],
         sampling: Sampling | None = None,
         options: AnswerOptions | None = None,
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Continue `prompt_ids`; see `stream`. A verifier without a free session is asked again, a few times."""
         sampling = sampling or Sampling()
         options = options or AnswerOptions()
@@ -155,14 +142,24 @@ class Agent:
         # Checked here too: a drafter must not see them, whatever a verifier would say.
         self.tokenizer.vocabulary.check_ids(request.prompt_ids, "prompt")
         self.tokenizer.vocabulary.check_ids(sampling.logit_bias, "logit_bias")
-        if isinstance(self._drafter, ScriptedDrafter):
-            self._drafter.references[request.prompt_ids] = await self._reference(request)
-        for tries_left in reversed(range(OPEN_TRIES)):
-            draft = self._open_draft(request)
-            answer = Answer(self._setup(request, draft), self._client.open_stream(), draft)
-            try:
-                async for chunk in self._assemble(answer, request):
+        arm = self._arms.pick()
+        with self._arms.record(arm, self.info.model, self._draft_model(arm)) as record:
+            async with contextlib.aclosing(self._decode(request, arm, record)) as chunks:
+                async for chunk in chunks:
+                    record.result = chunk.result
                     yield chunk
+
+    async def _decode(self, request: Open, arm: Arm, record: AnswerRecord) -> AsyncGenerator[Chunk, None]:
+        drafter = self._drafter_of(arm)
+        if isinstance(drafter, ScriptedDrafter):
+            drafter.references[request.prompt_ids] = await self._reference(request, arm)
+        for tries_left in reversed(range(OPEN_TRIES)):
+            draft = self._open_draft(drafter, request)
+            record.answer = Answer(self._setup(request, arm), self._client.open_stream(), draft)
+            try:
+                async with contextlib.aclosing(self._assemble(record.answer, request, arm)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
             except OutriderError as error:
                 if error.reason is not Reason.CAPACITY_EXHAUSTED or not tries_left:
                     raise
@@ -170,7 +167,7 @@ class Agent:
             else:
                 return
 
-    async def _assemble(self, answer: Answer, request: Open) -> AsyncIterator[Chunk]:
+    async def _assemble(self, answer: Answer, request: Open, arm: Arm) -> AsyncGenerator[Chunk, None]:
         assembler = ChunkAssembler(self.tokenizer.vocabulary, self._stop_ids(request), request.sampling.stop)
         async with contextlib.aclosing(answer.committed()) as commits:
             async for tokens in commits:
@@ -186,59 +183,61 @@ class Agent:
             token_ids=assembler.token_ids,
             finish_reason=reason.value,
             session_id=answer.session_id,
-            stats=self._report(answer, assembler, request),
+            stats=self._report(answer, assembler, request, arm),
             committed_ids=list(answer.tree.committed),
             gaps=answer.gaps,
         )
         yield Chunk("", [], Origin.CLOUD, result)
 
-    def _report(self, answer: Answer, assembler: ChunkAssembler, request: Open) -> dict[str, object]:
+    def _report(self, answer: Answer, assembler: ChunkAssembler, request: Open, arm: Arm) -> dict[str, object]:
         return {
             "prompt_tokens": len(request.prompt_ids),
             **answer.stats.report(len(assembler.token_ids), assembler.drafted_count),
             "seed": request.seed,
             "model": self.info.model,
-            "draft_model": self.draft_model,
+            "draft_model": self._draft_model(arm),
             "numerics": self.info.numerics,
-            "settings": self._settings(request),
+            **arm.stats,
+            "settings": self._settings(request, arm),
         }
 
-    def _settings(self, request: Open) -> dict[str, object]:
+    def _settings(self, request: Open, arm: Arm) -> dict[str, object]:
         sampling = request.sampling.model_dump(mode="json") | {"seed": request.seed}
         return {
             "sampling": sampling,
-            "drafter": self.drafting.drafter,
-            "control": self.drafting.control,
-            "gamma": self.drafting.gamma,
-            "branch": self.drafting.branch,
-            "pace": "eager" if self._is_eager(self._drafter is not None) else "patient",
+            **arm.drafting.settings(),
             "verifier": dict(self.info.settings) | {"engine": self.info.engine, "revision": self.info.revision},
         }
 
-    def _open_draft(self, request: Open) -> DraftSession | None:
-        if self._drafter is None:
+    def _drafter_of(self, arm: Arm) -> Drafter | None:
+        return None if arm.drafting.drafter == NO_DRAFTER else self._drafter
+
+    def _draft_model(self, arm: Arm) -> str:
+        drafter = self._drafter_of(arm)
+        return drafter.name if drafter else NO_DRAFTER
+
+    def _open_draft(self, drafter: Drafter | None, request: Open) -> DraftSession | None:
+        if drafter is None:
             return None
         chooser = Chooser(request.sampling, request.seed, request.prompt_ids, self.tokenizer.vocabulary.size)
-        return self._drafter.open(request.prompt_ids, chooser)
+        return drafter.open(request.prompt_ids, chooser)
 
-    def _setup(self, request: Open, draft: DraftSession | None) -> AnswerSetup:
+    def _setup(self, request: Open, arm: Arm) -> AnswerSetup:
         return AnswerSetup(
             request=request,
             limits=self.info.limits,
             stop_ids=self._stop_ids(request),
-            control=self.drafting.make_control(),
-            eager=self._is_eager(draft is not None),
+            control=arm.drafting.make_control(),
+            eager=arm.drafting.is_eager,
         )
 
     def _stop_ids(self, request: Open) -> frozenset[int]:
         return self.info.stop_ids | frozenset(request.stop_ids)
 
-    def _is_eager(self, has_drafter: bool) -> bool:
-        return self.drafting.pace == "eager" if self.drafting.pace else not has_drafter
-
-    async def _reference(self, request: Open) -> list[int]:
+    async def _reference(self, request: Open, arm: Arm) -> list[int]:
         """The target's own answer, for a drafter that is told it."""
-        answer = Answer(self._setup(request, None), self._client.open_stream(), None)
+        alone = Arm(replace(arm.drafting, drafter=NO_DRAFTER))
+        answer = Answer(self._setup(request, alone), self._client.open_stream(), None)
         async with contextlib.aclosing(answer.committed()) as commits:
             async for _ in commits:
                 pass

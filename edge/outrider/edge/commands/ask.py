@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from outrider.edge.agent import Agent, AnswerOptions
 from outrider.edge.chunks import Result
 from outrider.edge.commands.options import (
     DraftingOptions,
+    ExperimentOptions,
     SamplingOptions,
     VerifierOptions,
     connected_agent,
@@ -28,22 +30,24 @@ def ask(
     sampling: SamplingOptions,
     drafting: DraftingOptions,
     verifier: VerifierOptions,
+    experiment: ExperimentOptions,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without a chat template.")] = False,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
 ) -> None:
     """Answer a prompt; the text is exactly what the target alone would write."""
     options = sampling.make()
+    trial = experiment.make(drafting)
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise OutriderError(Reason.PROMPT_EMPTY, "give a prompt that holds text.")
-    asyncio.run(_ask(text, raw, options, drafting, verifier, json))
+    asyncio.run(_ask(text, raw, options, connected_agent(verifier, drafting, trial), json))
 
 
 async def _ask(
-    prompt: str, raw: bool, sampling: Sampling, drafting: DraftingOptions, verifier: VerifierOptions, as_json: bool
+    prompt: str, raw: bool, sampling: Sampling, connected: AbstractAsyncContextManager[Agent], as_json: bool
 ) -> None:
-    async with connected_agent(verifier, drafting) as agent:
+    async with connected as agent:
         template = agent.chat_template
         ids = template.plain_ids(prompt) if raw else template.prompt_ids([{"role": "user", "content": prompt}])
         await print_answer(agent, ids, sampling, AnswerOptions(), as_json)

@@ -9,10 +9,11 @@ import threading
 
 from rich.console import Console
 
-from outrider.edge.agent import AnswerOptions
+from outrider.edge.agent import Agent, AnswerOptions
 from outrider.edge.commands.ask import print_answer
 from outrider.edge.commands.options import (
     DraftingOptions,
+    ExperimentOptions,
     SamplingOptions,
     VerifierOptions,
     connected_agent,
@@ -27,21 +28,24 @@ def chat(
     sampling: SamplingOptions,
     drafting: DraftingOptions,
     verifier: VerifierOptions,
+    experiment: ExperimentOptions,
     system: str | None = None,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
 ) -> None:
     """Chat; end with an empty line, /quit or end of input. With --json one object a turn."""
-    asyncio.run(_chat(sampling.make(), drafting, verifier, system, json))
+    options = sampling.make()
+    connected = connected_agent(verifier, drafting, experiment.make(drafting))
+    asyncio.run(_chat(options, connected, system, json))
 
 
 async def _chat(
-    sampling: Sampling, drafting: DraftingOptions, verifier: VerifierOptions, system: str | None, as_json: bool
+    sampling: Sampling, connected: contextlib.AbstractAsyncContextManager[Agent], system: str | None, as_json: bool
 ) -> None:
     console = Console(stderr=True)
     messages = [{"role": "system", "content": system}] if system else []
     session_id = ""
-    async with connected_agent(verifier, drafting) as agent:
+    async with connected as agent:
         if sys.stdin.isatty():
             console.print("[dim]end with an empty line[/dim]")
         while (line := await _next_line(console)) is not None:

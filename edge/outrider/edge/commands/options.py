@@ -10,12 +10,15 @@ import inspect
 import typing
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from outrider.edge.agent import Agent
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
+from outrider.edge.drafting import Drafting
+from outrider.edge.experiment import PLAIN, Experiment, parse_arm
 from outrider.edge.private_verifier import private_verifier
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling, make_sampling
@@ -63,6 +66,42 @@ class DraftingOptions:
 
 
 @dataclass(frozen=True)
+class ExperimentOptions:
+    """Whether a share of the requests is drafted another way, to compare; off by default."""
+
+    experiment_share: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Share of requests (0 to 1) that go arm b's way.", show_default="off"),
+    ] = None
+    experiment_arm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARM", help=f"Arm b: {PLAIN} (no guesses) or e.g. gamma=3,pace=eager.", show_default=PLAIN
+        ),
+    ] = None
+    experiment_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name in results and log.", show_default="ARM")
+    ] = None
+    experiment_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", help="Add a line an answer, without texts; see outrider experiment."),
+    ] = None
+
+    def make(self, drafting: DraftingOptions) -> Experiment | None:
+        """The experiment beside `drafting`, its arm a, or None; raises USAGE."""
+        if self.experiment_share is None:
+            for name, value in dataclasses.asdict(self).items():
+                if value is not None:
+                    flag = f"--{name.replace('_', '-')}"
+                    raise OutriderError(Reason.USAGE, f"{flag} {str(value)!r}: expected --experiment-share with it.")
+            return None
+        arm = PLAIN if self.experiment_arm is None else self.experiment_arm
+        name = arm if self.experiment_name is None else self.experiment_name
+        arm_b = parse_arm(arm, Drafting(**dataclasses.asdict(drafting)))
+        return Experiment(name, self.experiment_share, arm_b, self.experiment_log)
+
+
+@dataclass(frozen=True)
 class VerifierOptions:
     """Which verifier to use."""
 
@@ -97,15 +136,19 @@ class VerifierOptions:
 
 
 @contextlib.asynccontextmanager
-async def connected_agent(verifier: VerifierOptions, drafting: DraftingOptions) -> AsyncIterator[Agent]:
-    """An agent as the two groups of options describe it."""
-    async with verifier.address() as address, connect(address, drafting) as agent:
+async def connected_agent(
+    verifier: VerifierOptions, drafting: DraftingOptions, experiment: Experiment | None
+) -> AsyncIterator[Agent]:
+    """An agent as the groups of options describe it."""
+    async with verifier.address() as address, connect(address, drafting, experiment) as agent:
         yield agent
 
 
-def connect(address: str, drafting: DraftingOptions) -> contextlib.AbstractAsyncContextManager[Agent]:
+def connect(
+    address: str, drafting: DraftingOptions, experiment: Experiment | None = None
+) -> contextlib.AbstractAsyncContextManager[Agent]:
     """An agent for the verifier at `address`."""
-    return Agent.connect(address, **dataclasses.asdict(drafting))
+    return Agent.connect(address, experiment=experiment, **dataclasses.asdict(drafting))
 
 
 def check_address(address: str) -> None:

@@ -1,0 +1,51 @@
+"""How the edge drafts one answer: the drafting options, checked, and the policy they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outrider.edge.control.fixed import FixedControl
+from outrider.edge.drafters.spec import DEFAULT_DRAFTER
+from outrider.shared.errors import OutriderError, Reason
+
+PACES = ("patient", "eager")
+NO_DRAFTER = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How the edge drafts: the drafting flags of the command line. Without a `pace`, a drafter is given time
+    (patient) and the verifier goes on alone where there is none (eager).
+    """
+
+    drafter: str = DEFAULT_DRAFTER
+    control: str = "fixed"
+    gamma: int = 5
+    branch: int = 1
+    pace: str | None = None
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the verifier goes on by itself."""
+        return self.pace == "eager" if self.pace else self.drafter == NO_DRAFTER
+
+    def make_control(self) -> FixedControl:
+        """The policy of one answer; raises USAGE for a value that is not possible."""
+        for name in ("gamma", "branch"):
+            if type(getattr(self, name)) is not int:
+                raise OutriderError(Reason.USAGE, f"{name} = {getattr(self, name)!r}: expected a whole number.")
+        if self.control != "fixed":
+            raise OutriderError(Reason.USAGE, f"--control {self.control!r}: this version has only fixed.")
+        if self.pace is not None and self.pace not in PACES:
+            raise OutriderError(Reason.USAGE, f"--pace {self.pace!r}: expected one of {', '.join(PACES)}.")
+        return FixedControl(self.gamma, self.branch)
+
+    def settings(self) -> dict[str, str | int]:
+        """What is really in effect, as results and logs say it."""
+        return {
+            "drafter": self.drafter,
+            "control": self.control,
+            "gamma": self.gamma,
+            "branch": self.branch,
+            "pace": "eager" if self.is_eager else "patient",
+        }
