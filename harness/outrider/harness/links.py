@@ -7,7 +7,7 @@ from __future__ import annotations
 import bisect
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -161,10 +161,11 @@ def make_link_profile(options: Mapping[str, Any], origin: str) -> LinkProfile:
         raise OutriderError(Reason.USAGE, f"{origin}: {describe_problems(error)}") from None
 
 
-def describe_problems(error: ValidationError) -> str:
-    """Key, value and reason of each problem."""
+def describe_problems(error: ValidationError, tags: Collection[str] = ()) -> str:
+    """Key, value and reason of each problem; `tags` are steps of a place that name no key."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'table'} = {problem['input']!r}: {problem['msg']}"
+        f"{'.'.join(str(part) for part in problem['loc'] if part not in tags) or 'table'} = {problem['input']!r}: "
+        f"{problem['msg']}"
         for problem in error.errors()
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from outrider.edge.agent import Drafting
+from outrider.edge.drafting import Drafting
 from outrider.harness.links import LinkProfile
 from outrider.harness.profiles import DrafterProfile, TargetProfile
 from outrider.harness.recording.format import Recording

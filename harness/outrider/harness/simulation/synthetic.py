@@ -35,6 +35,7 @@ CONCENTRATION = 1.8
 SECOND_RIGHT = 0.53
 OFF_PATH_DECAY = 0.9
 STRATUM = 32
+LEAST_PROBABILITY = 1e-30
 
 
 def synthetic_recordings(acceptance: float, *, answers: int, tokens: int, seed: int) -> RecordingSet:
@@ -91,11 +92,10 @@ def _ranking(ids: np.ndarray, confidence: np.ndarray) -> Ranking:
     """`ids` [..., width] whose first ones have `confidence` [...]; what is left halves from one to the next."""
     width = ids.shape[-1]
     rest = (1 - confidence)[..., None] * 0.5 ** np.arange(1, width)
-    probability = np.concatenate([confidence[..., None], rest], axis=-1)
-    with np.errstate(divide="ignore"):
-        logs = np.log(probability)
-    margin = np.where(np.arange(width) == 0, logs[..., :1] - logs[..., 1:2], logs[..., :1] - logs)
-    return Ranking(ids, logs.astype(np.float16), np.nan_to_num(margin, nan=np.inf).astype(np.float16))
+    logs = np.log(np.maximum(np.concatenate([confidence[..., None], rest], axis=-1), LEAST_PROBABILITY))
+    to_runner_up = np.broadcast_to(np.abs(logs[..., :1] - logs[..., 1:2]), (*logs.shape[:-1], 1))
+    margin = np.concatenate([to_runner_up, np.abs(logs[..., :1] - logs[..., 1:])], axis=-1)
+    return Ranking(ids, logs.astype(np.float16), margin.astype(np.float16))
 
 
 def _branches(acceptance: float, starts: list[tuple[int, int]], draws: np.random.Generator) -> Branches:
