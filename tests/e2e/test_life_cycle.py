@@ -63,10 +63,10 @@ async def test_a_drafter_that_fails_costs_guesses_and_not_the_answer(
         expected = await agent.answer("fails", LONG)
         propose = TinyDraftSession.propose
 
-        async def failing(self: TinyDraftSession, answer_ids: Sequence[int], count: int) -> list[Proposal]:
-            if len(answer_ids) > 40:
+        async def failing(self: TinyDraftSession, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
+            if any(len(text) > 40 for text in texts):
                 raise OutriderError(Reason.INTERNAL, "out of memory")
-            return await propose(self, answer_ids, count)
+            return await propose(self, texts, count)
 
         monkeypatch.setattr(TinyDraftSession, "propose", failing)
         result = await agent.answer("fails", LONG)

@@ -12,6 +12,7 @@ import pytest
 
 from outrider.cloud.targets.base import SlotRows
 from outrider.cloud.targets.llama_cpp import LlamaCppEngine
+from outrider.edge.drafters.base import propose_one
 from outrider.edge.drafters.llama_cpp import LlamaDrafter
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.models.store import default_store
@@ -125,12 +126,12 @@ async def test_a_drafter_that_rolled_back_proposes_what_a_fresh_one_does() -> No
     drafter = LlamaDrafter(default_store().path(SMALL), context_length=128)
     chooser = Chooser(Sampling(temperature=1.0), 5, [1, 2, 3], 49152)
     session = drafter.open([1, 2, 3], chooser)
-    used = [(await session.propose([10, 11, 12, 13][:n], 3)) for n in (4, 1, 3, 2)]
+    used = [(await propose_one(session, [10, 11, 12, 13][:n], 3)) for n in (4, 1, 3, 2)]
     await session.close()
     fresh = []
     for n in (4, 1, 3, 2):
         again = LlamaDrafter(default_store().path(SMALL), context_length=128)
-        fresh.append(await again.open([1, 2, 3], chooser).propose([10, 11, 12, 13][:n], 3))
+        fresh.append(await propose_one(again.open([1, 2, 3], chooser), [10, 11, 12, 13][:n], 3))
         await again.close()
     assert [[p.token for p in ps] for ps in used] == [[p.token for p in ps] for ps in fresh]
     await drafter.close()

@@ -53,11 +53,11 @@ class PacedDraft:
         self._inner = inner
         self._step_ms = step_ms
 
-    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
         """See `DraftSession.propose`."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        proposals = await self._inner.propose(answer_ids, count)
+        proposals = await self._inner.propose(texts, count)
         await asyncio.sleep(began_s + self._step_ms / 1000 - loop.time())
         return proposals
 

@@ -25,7 +25,7 @@ def run_round(control: FixedControl, tree: DraftTree, bounds: DraftBounds, draft
     sends: list[Send] = []
     while not isinstance(step := control.next_step(tree, bounds), Wait):
         match step:
-            case Expand(node, count):
+            case Expand((node,), count):
                 assert not node.expanded, "a node is expanded once"
                 node.expanded = True
                 for token in draft(tree.path(node), count)[:count]:

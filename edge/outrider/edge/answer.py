@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Wait
@@ -123,7 +123,7 @@ class Answer:
             step = self._setup.control.next_step(self.tree, bounds) if can_draft else Wait()
             match step:
                 case Expand():
-                    await self._expand(step.node, step.count)
+                    await self._expand(step.nodes, step.count)
                 case Send():
                     await self._send(step.nodes)
                 case Wait():
@@ -143,6 +143,7 @@ class Answer:
     def _on_commit(self, commit: Commit) -> None:
         now = self._now()
         tokens = self.tree.commit(commit)
+        self._setup.control.on_commit(commit)
         self.stats.on_commit(commit, len(tokens) - len(commit.tokens), now - self._waiting_since)
         self._waiting_since = now
         if not self.stats.ttft_s:
@@ -150,24 +151,27 @@ class Answer:
         self.gaps.extend(commit.gaps)
         self._fresh.put_nowait(tokens)
 
-    async def _expand(self, node: Node, count: int) -> None:
+    async def _expand(self, nodes: Sequence[Node], count: int) -> None:
         assert self._draft is not None
-        answer_ids = [*self.tree.committed, *self.tree.path(node)]
+        texts = [[*self.tree.committed, *self.tree.path(node)] for node in nodes]
         began = self._now()
         try:
-            proposals = await self._draft.propose(answer_ids, count)
+            found = await self._draft.propose(texts, count)
         except Exception as error:
             # The answer is the target's; without guesses it comes more slowly, but it comes.
             logger.warning("the drafter failed, going on without guesses", exc_info=error)
             self.stats.draft_error = f"{type(error).__name__}: {error}"
             return
-        self.stats.draft_s += self._now() - began
-        # The root may have moved on meanwhile; guesses below a dead node are of no use.
-        node.expanded = True
-        if self.tree.is_live(node):
-            for proposal in proposals:
-                log_probability = math.log(max(proposal.probability, LEAST_PROBABILITY))
-                self.tree.add(node, proposal.token, log_probability)
+        took_s = self._now() - began
+        self.stats.draft_s += took_s
+        self._setup.control.on_drafted(len(texts), took_s)
+        for node, proposals in zip(nodes, found, strict=True):
+            node.expanded = True
+            # The root may have moved on meanwhile; guesses below a dead node are of no use.
+            if self.tree.is_live(node):
+                for proposal in proposals:
+                    log_probability = math.log(max(proposal.probability, LEAST_PROBABILITY))
+                    self.tree.add(node, proposal.token, log_probability)
 
     async def _send(self, nodes: tuple[Node, ...]) -> None:
         grow = self.tree.compose(nodes, self._run_to)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outrider.edge.control.base import Control
 from outrider.edge.control.fixed import FixedControl
+from outrider.edge.control.ratio import RatioControl
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER
 from outrider.shared.errors import OutriderError, Reason
 
+CONTROLS = ("fixed", "ratio")
 PACES = ("patient", "eager")
 NO_DRAFTER = "none"
 
@@ -29,16 +32,16 @@ class Drafting:
         """Whether the verifier goes on by itself."""
         return self.pace == "eager" if self.pace else self.drafter == NO_DRAFTER
 
-    def make_control(self) -> FixedControl:
+    def make_control(self) -> Control:
         """The policy of one answer; raises USAGE for a value that is not possible."""
         for name in ("gamma", "branch"):
             if type(getattr(self, name)) is not int:
                 raise OutriderError(Reason.USAGE, f"{name} = {getattr(self, name)!r}: expected a whole number.")
-        if self.control != "fixed":
-            raise OutriderError(Reason.USAGE, f"--control {self.control!r}: this version has only fixed.")
-        if self.pace is not None and self.pace not in PACES:
-            raise OutriderError(Reason.USAGE, f"--pace {self.pace!r}: expected one of {', '.join(PACES)}.")
-        return FixedControl(self.gamma, self.branch)
+        for name, known in (("control", CONTROLS), ("pace", (None, *PACES))):
+            if getattr(self, name) not in known:
+                expected = ", ".join(value for value in known if value)
+                raise OutriderError(Reason.USAGE, f"--{name} {getattr(self, name)!r}: expected one of {expected}.")
+        return FixedControl(self.gamma, self.branch) if self.control == "fixed" else RatioControl()
 
     def settings(self) -> dict[str, str | int]:
         """What is really in effect, as results and logs say it."""

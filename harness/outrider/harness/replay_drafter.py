@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from outrider.harness.recording.library import RecordingSet
 from outrider.harness.usage import DraftRecord
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.vocabulary import Vocabulary
+
+# A trie of the tokens that have been fed.
+_Fed: TypeAlias = "dict[int, _Fed]"
 
 # Milliseconds of one guess: (tokens to feed, seconds the device has been drafting before).
 DraftCost = Callable[[int, float], float]
@@ -80,14 +84,20 @@ class ReplayDraftSession:
         wrong = recording.draft.ids[recording.branches.positions, recording.branches.ranks].tolist()
         starts = zip(recording.branches.positions.tolist(), wrong, strict=True)
         self._branch_of = {start: index for index, start in enumerate(starts)}
-        self._cached: list[int] = []
+        self._fed: _Fed = {}
         self._uncached_prompt = len(recording.prompt_ids)
 
-    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
         """See `DraftSession.propose`."""
-        answer = list(answer_ids)
-        prompt_rows, self._uncached_prompt = self._uncached_prompt, 0
-        await self._device.work(self._feed(answer, prompt_rows), reads_prompt=prompt_rows > 0)
+        answers = [list(text) for text in texts]
+        reads_prompt = self._uncached_prompt > 0
+        await self._device.work(self._feed(answers), reads_prompt)
+        return [self._guess(answer, count) for answer in answers]
+
+    async def close(self) -> None:
+        """See `DraftSession.close`."""
+
+    def _guess(self, answer: list[int], count: int) -> list[Proposal]:
         on_path = _common_length(answer, self._answer)
         if on_path < len(answer):
             return self._off_path(answer, on_path, count)
@@ -96,14 +106,21 @@ class ReplayDraftSession:
         ranked = self._recording.draft.candidates((on_path,), count)
         return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
 
-    async def close(self) -> None:
-        """See `DraftSession.close`."""
+    def _feed(self, answers: Sequence[list[int]]) -> int:
+        """Tokens that a model's cache lacks for these texts, and the last one of each, as its logits are wanted.
 
-    def _feed(self, answer: list[int], prompt_rows: int) -> int:
-        """Tokens that a model's cache lacks; the last one is always fed, as its logits are wanted."""
-        kept = min(_common_length(answer, self._cached), len(answer) - 1)
-        self._cached = answer
-        return prompt_rows + len(answer) - kept if answer else max(1, prompt_rows)
+        What was fed once stays: a real drafter keeps side branches in sequences of their own.
+        """
+        rows, self._uncached_prompt = self._uncached_prompt, 0
+        for answer in answers:
+            kept = 0
+            node = self._fed
+            while kept < len(answer) and (child := node.get(answer[kept])) is not None:
+                node, kept = child, kept + 1
+            for token in answer[kept:]:
+                node[token] = node = {}
+            rows += len(answer) - min(kept, len(answer) - 1) if answer else 0
+        return max(1, rows)
 
     def _off_path(self, answer: list[int], on_path: int, count: int) -> list[Proposal]:
         wrong, *tail = answer[on_path:]

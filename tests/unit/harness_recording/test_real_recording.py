@@ -13,6 +13,7 @@ import pytest
 from outrider.cloud.targets.llama_cpp import LlamaCppEngine
 from outrider.edge.commands.compare import read_prompts
 from outrider.edge.control.fixed import FixedControl
+from outrider.edge.drafters.base import propose_one
 from outrider.edge.drafters.llama_cpp import LlamaDrafter
 from outrider.harness.inline_target import InlineTarget
 from outrider.harness.recording.format import DEPTH
@@ -52,7 +53,7 @@ def test_the_drafter_ranks_as_recorded_one_token_at_a_time(recordings: Recording
             chooser = Chooser(recording.header.sampling, recording.seed, recording.prompt_ids, 151_936)
             session = drafter.open(recording.prompt_ids, chooser)
             for position in range(len(recording.answer_ids)):
-                real = await session.propose(recording.answer_ids[:position], 64)
+                real = await propose_one(session, recording.answer_ids[:position], 64)
                 recorded = recording.draft.candidates((position,), 64)
                 wrong += [proposal.token for proposal in real] != [candidate.token for candidate in recorded]
                 for proposal, candidate in zip(real, recorded, strict=True):
@@ -85,7 +86,7 @@ def test_off_the_path_the_drafter_says_nearly_what_it_says_alone(recordings: Rec
                     recorded = ranking.candidates((index, depth), 1)
                     if not recorded:
                         break
-                    (real,) = await session.propose(text, 1)
+                    (real,) = await propose_one(session, text, 1)
                     agree.append(real.token == recorded[0].token)
                     gaps.append(abs(real.probability - recorded[0].probability))
                     text.append(recorded[0].token)

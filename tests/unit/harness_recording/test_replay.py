@@ -15,7 +15,7 @@ from outrider.cloud.targets.base import SlotRows
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.walk import WalkRules
 from outrider.edge.control.fixed import FixedControl
-from outrider.edge.drafters.base import Proposal
+from outrider.edge.drafters.base import Proposal, propose_one
 from outrider.edge.drafters.tiny import TinyDrafter
 from outrider.harness import virtual_time
 from outrider.harness.inline_target import InlineTarget
@@ -177,12 +177,12 @@ def test_the_drafter_says_on_the_path_and_three_steps_off_it_what_the_real_one_s
         real = TinyDrafter(DEVIATION).open(recording.prompt_ids, chooser_of(recording))
         session = ReplayDrafter(recordings, no_time).open(recording.prompt_ids, chooser_of(recording))
         for length in range(len(answer)):
-            assert_same(await session.propose(answer[:length], 12), await real.propose(answer[:length], 12))
+            assert_same(await propose_one(session, answer[:length], 12), await propose_one(real, answer[:length], 12))
         for start in texts:
             text = start
             for _ in range(DEPTH):
-                expected = await real.propose(text, BRANCH_WIDTH)
-                assert_same(await session.propose(text, BRANCH_WIDTH), expected)
+                expected = await propose_one(real, text, BRANCH_WIDTH)
+                assert_same(await propose_one(session, text, BRANCH_WIDTH), expected)
                 if expected[0].token in stops:
                     break
                 text = [*text, expected[0].token]
@@ -207,7 +207,7 @@ def test_stand_ins_are_never_the_truth_nor_a_stop_nor_twice_and_carry_the_mean_c
             wrong = next(token for token in rest if token != recording.answer_ids[position])
             for depth in range(6):
                 text = [*recording.answer_ids[:length], wrong, *[wrong] * depth]
-                proposals = await session.propose(text, 5)
+                proposals = await propose_one(session, text, 5)
                 tokens = [proposal.token for proposal in proposals]
                 assert len(tokens) == len(set(tokens)) == 5
                 assert not stops.intersection(tokens)
@@ -215,7 +215,7 @@ def test_stand_ins_are_never_the_truth_nor_a_stop_nor_twice_and_carry_the_mean_c
                     assert recording.answer_ids[len(text)] not in tokens
                 row = means[min(depth, DEPTH - 1)]
                 assert [proposal.probability for proposal in proposals] == [*row, row[-1]]
-                assert proposals == await session.propose(text, 5), "deterministic"
+                assert proposals == await propose_one(session, text, 5), "deterministic"
 
     asyncio.run(check())
 
@@ -231,7 +231,7 @@ def test_a_tail_that_the_drafter_did_not_choose_itself_meets_stand_ins() -> None
         for index, position in enumerate(recording.branches.positions.tolist()):
             wrong = int(recording.draft.ids[position, recording.branches.ranks[index]])
             text = [*recording.answer_ids[:position], wrong, int(ranking.ids[index, 0, 1])]
-            proposals = await session.propose(text, 3)
+            proposals = await propose_one(session, text, 3)
             assert [proposal.probability for proposal in proposals] == means[1][:3]
 
     asyncio.run(check())
@@ -255,18 +255,18 @@ def test_a_guess_costs_what_had_to_be_fed_and_guesses_wait_for_each_other() -> N
         answer = list(one.answer_ids)
         times = []
         for text in (answer[:0], answer[:1], answer[:2], [*answer[:1], 5], answer[:3], answer[:3]):
-            await first.propose(text, 1)
+            await propose_one(first, text, 1)
             times.append(loop.time())
-        await asyncio.gather(first.propose(answer[:4], 1), second.propose([], 1))
+        await asyncio.gather(propose_one(first, answer[:4], 1), propose_one(second, [], 1))
         times.append(loop.time())
-        cancelled = asyncio.create_task(first.propose(answer[:5], 1))
+        cancelled = asyncio.create_task(propose_one(first, answer[:5], 1))
         await asyncio.sleep(0.004)
         cancelled.cancel()
-        await second.propose(list(two.answer_ids[:1]), 1)
+        await propose_one(second, list(two.answer_ids[:1]), 1)
         return [*times, loop.time()]
 
     times = virtual_time.run(draft())
-    assert fed == [len(one.prompt_ids), 1, 1, 1, 2, 1, 1, len(two.prompt_ids), 1, 1]
+    assert fed == [len(one.prompt_ids), 1, 1, 1, 1, 1, 1, len(two.prompt_ids), 1, 1]
     assert times == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1])
 
 
@@ -275,7 +275,7 @@ def test_a_drafter_that_has_reached_the_end_says_nothing() -> None:
 
     async def ask() -> list[Proposal]:
         session = ReplayDrafter(tiny_set(), no_time).open(recording.prompt_ids, chooser_of(recording))
-        return await session.propose(recording.answer_ids, 2)
+        return await propose_one(session, recording.answer_ids, 2)
 
     assert asyncio.run(ask()) == []
 

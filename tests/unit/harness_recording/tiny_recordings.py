@@ -77,9 +77,9 @@ class TimedTiny(TinyDrafter):
 
 
 class _TimedSession(TinyDraftSession):
-    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
         await asyncio.sleep(DRAFT_MS / 1000)
-        return await super().propose(answer_ids, count)
+        return await super().propose(texts, count)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import typer
 
 from outrider.edge.agent import Agent
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
-from outrider.edge.drafting import Drafting
+from outrider.edge.drafting import CONTROLS, Drafting
 from outrider.edge.experiment import PLAIN, Experiment, parse_arm
 from outrider.edge.private_verifier import private_verifier
 from outrider.shared.errors import OutriderError, Reason
@@ -57,7 +57,7 @@ class DraftingOptions:
     """How the edge drafts."""
 
     drafter: Annotated[str, typer.Option(metavar="SPEC", help=f"What guesses: {FORMS}.")] = DEFAULT_DRAFTER
-    control: Annotated[str, typer.Option(help="Policy that decides how far to draft: fixed.")] = "fixed"
+    control: Annotated[str, typer.Option(help=f"How far to draft: {', '.join(CONTROLS)}.")] = "fixed"
     gamma: Annotated[int, typer.Option(help="Tokens to draft before each pass.")] = 5
     branch: Annotated[int, typer.Option(help="Children of each node that is expanded.")] = 1
     pace: Annotated[

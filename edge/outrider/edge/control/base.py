@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
+from outrider.shared.messages import Commit
 from outrider.shared.token_tree import DraftTree, Node
 
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """Ask the drafter for `count` children of `node`."""
+    """Ask the drafter for `count` children of each of `nodes`, in one step."""
 
-    node: Node
+    nodes: tuple[Node, ...]
     count: int
 
 
@@ -42,10 +43,27 @@ class DraftBounds:
     stop_ids: frozenset[int]
     end: int
 
+    def may_expand(self, node: Node, tree: DraftTree) -> bool:
+        """Whether guesses below `node` can be of use. The token at the answer's end comes from the pass that checks the
+        one before it.
+        """
+        is_leaf = node is not tree.root and node.token in self.stop_ids
+        return not is_leaf and node.position < self.end - 2
 
-class Control(Protocol):
-    """A drafting policy for one answer."""
 
+class Control(ABC):
+    """A drafting policy for one answer. What it is told by `on_...` it may use or not."""
+
+    @abstractmethod
     def next_step(self, tree: DraftTree, bounds: DraftBounds) -> Step:
         """What to do now. Called again after each step and after each commit."""
-        ...
+
+    @abstractmethod
+    def check_fits(self, window: int) -> None:
+        """Raise USAGE if the policy needs more live nodes than the verifier takes."""
+
+    def on_drafted(self, text_count: int, took_s: float) -> None:  # noqa: B027 - to be heeded or not
+        """The drafter took `took_s` seconds for a step over `text_count` texts."""
+
+    def on_commit(self, commit: Commit) -> None:  # noqa: B027
+        """A commit has moved the root."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outrider.edge.control.base import DraftBounds, Expand, Send, Step, Wait
+from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Step, Wait
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.token_tree import DraftTree, Node
 
 
 @dataclass(frozen=True, slots=True)
-class FixedControl:
+class FixedControl(Control):
     """A chain of `gamma` tokens, each with `branch - 1` siblings that are not expanded further."""
 
     gamma: int = 5
@@ -33,13 +33,11 @@ class FixedControl:
         node = tree.root
         fresh: list[Node] = []
         branches_left = bounds.max_branches
-        # The token at the answer's end comes from the pass that checks the one before it.
-        for _ in range(min(self.gamma, bounds.end - 1 - tree.committed_length)):
-            is_leaf = node is not tree.root and node.token in bounds.stop_ids
-            if is_leaf:
+        for _ in range(self.gamma):
+            if not bounds.may_expand(node, tree):
                 break
             if not node.expanded:
-                return Expand(node, min(self.branch, 1 + branches_left))
+                return Expand((node,), min(self.branch, 1 + branches_left))
             if not node.children:
                 break
             branches_left = max(0, branches_left - (len(node.children) - 1))

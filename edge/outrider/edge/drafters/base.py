@@ -23,8 +23,9 @@ class Proposal:
 class DraftSession(Protocol):
     """One answer's drafting. Calls may go back to any shorter text; the session rolls itself back."""
 
-    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
-        """Up to `count` different guesses, best first, for the token after the prompt and `answer_ids`.
+    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
+        """For each of `texts` (answer ids after the prompt, all different) up to `count` different guesses at the token
+        that follows, best first. One step of the drafter, which may take little longer for several texts than for one.
 
         Empty where the drafter has nothing to say (its context is full, its reference has ended).
         """
@@ -33,6 +34,12 @@ class DraftSession(Protocol):
     async def close(self) -> None:
         """Give back what the session holds; may be called twice."""
         ...
+
+
+async def propose_one(session: DraftSession, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+    """The guesses after a single text; see `DraftSession.propose`."""
+    (proposals,) = await session.propose([answer_ids], count)
+    return proposals
 
 
 class Drafter(Protocol):

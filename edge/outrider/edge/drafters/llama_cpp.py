@@ -1,9 +1,10 @@
-"""A GGUF model as drafter. Each answer has a cache stream that is rolled back to what the asked text shares with it,
-in one worker thread.
+"""A GGUF model as drafter. Each answer has a few cache sequences that share cells; the one that shares most with a text
+is rolled back to what it shares, in one worker thread.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +18,31 @@ from outrider.shared.vocabulary_gguf import read_vocabulary
 from outrider.shared.worker import Worker
 
 STREAMS = 4
+# Texts of one step, and side branches that stay cached.
+LANES = 8
 BATCH = 512
+# Room for side branches beside an answer.
+SIDE_CELLS = 256
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A cache sequence and the ids it holds."""
+
+    sequence: int
+    cached: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Stream:
-    """A cache stream and the ids it holds; `users` counts the answers that draft in it."""
+    """The lanes of one answer; `users` counts the answers that draft in them."""
 
-    index: int
-    cached: list[int] = field(default_factory=list)
+    lanes: list[_Lane]
     users: int = 0
+
+    def common_length(self, text: Sequence[int]) -> int:
+        """How much of `text` the best lane holds."""
+        return max(common_length(lane.cached, text) for lane in self.lanes)
 
 
 class LlamaDrafter:
@@ -38,19 +54,24 @@ class LlamaDrafter:
         self._model = LlamaModel(path)
         try:
             self._model.check_can_roll_back()
+            length = min(context_length, self._model.trained_context_length)
             self._context = LlamaContext(
                 self._model,
-                length=min(context_length, self._model.trained_context_length),
-                sequences=STREAMS,
+                length=length,
+                sequences=STREAMS * LANES,
                 batch=BATCH,
                 micro_batch=BATCH,
                 threads=threads,
+                shared_cells=STREAMS * (length + SIDE_CELLS),
             )
         except BaseException:
             self._model.close()
             raise
         self._name = name or path.stem
-        self._streams = [_Stream(index) for index in range(STREAMS)]
+        self._streams = [
+            _Stream([_Lane(sequence) for sequence in range(first, first + LANES)])
+            for first in range(0, STREAMS * LANES, LANES)
+        ]
         self._worker = Worker("drafter")
 
     @property
@@ -67,7 +88,7 @@ class LlamaDrafter:
         """See `Drafter.open`."""
         fewest = min(stream.users for stream in self._streams)
         idle = [stream for stream in self._streams if stream.users == fewest]
-        stream = max(idle, key=lambda s: common_length(s.cached, prompt_ids))
+        stream = max(idle, key=lambda s: s.common_length(prompt_ids))
         stream.users += 1
         return LlamaDraftSession(self._context, self._worker, stream, list(prompt_ids), chooser)
 
@@ -94,12 +115,17 @@ class LlamaDraftSession:
         self._chooser = chooser
         self._closed = False
 
-    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
         """See `DraftSession.propose`."""
-        answer = list(answer_ids)
-        if self._context.closed or len(self._prompt_ids) + len(answer) >= self._context.length:
-            return []
-        return await self._worker.run(lambda: self._propose(answer, count))
+        answers = [list(text) for text in texts]
+        longest = len(self._prompt_ids) + max(map(len, answers))
+        if self._context.closed or longest >= self._context.length:
+            return [[] for _ in answers]
+        found: list[list[Proposal]] = []
+        for begin in range(0, len(answers), LANES):
+            part = answers[begin : begin + LANES]
+            found += await self._worker.run(functools.partial(self._propose, part, count))
+        return found
 
     async def close(self) -> None:
         """See `DraftSession.close`. The cache stays for an answer that begins alike."""
@@ -107,28 +133,82 @@ class LlamaDraftSession:
             self._closed = True
             self._stream.users -= 1
 
-    def _propose(self, answer_ids: list[int], count: int) -> list[Proposal]:
+    def _propose(self, answers: list[list[int]], count: int) -> list[list[Proposal]]:
         if self._context.closed:
-            return []
-        text = [*self._prompt_ids, *answer_ids]
-        # The last token is always fed, as its logits are wanted. Truncating what is not there costs nothing and
-        # mends a cache that a failed call left longer than it should be.
-        kept = min(common_length(self._stream.cached, text), len(text) - 1)
-        self._context.truncate(self._stream.index, kept)
-        del self._stream.cached[kept:]
-        last_row = self._feed(text, kept)
-        ranked = self._chooser.rank(self._context.logits(last_row), answer_ids, count)
-        return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
-
-    def _feed(self, text: list[int], start: int) -> int:
-        """Evaluate `text[start:]`; returns the batch row of the last token."""
-        row = 0
-        for begin in range(start, len(text), self._context.batch_size):
-            part = text[begin : begin + self._context.batch_size]
-            rows = [
-                Row(token, begin + i, self._stream.index, begin + i == len(text) - 1) for i, token in enumerate(part)
+            return [[] for _ in answers]
+        texts = [[*self._prompt_ids, *answer] for answer in answers]
+        lanes = self._take_lanes(texts)
+        try:
+            last_rows = self._feed(texts, lanes)
+        except BaseException:
+            for lane in lanes:
+                lane.cached.clear()
+            raise
+        return [
+            [
+                Proposal(candidate.token, candidate.probability)
+                for candidate in self._chooser.rank(self._context.logits(row), answer, count)
             ]
-            self._context.decode(rows)
-            self._stream.cached.extend(part)
-            row = len(part) - 1
-        return row
+            for row, answer in zip(last_rows, answers, strict=True)
+        ]
+
+    def _take_lanes(self, texts: list[list[int]]) -> list[_Lane]:
+        """A lane for each text that holds as much of it as any lane does, and nothing else."""
+        lanes = self._stream.lanes
+        # Those with most to keep choose first.
+        order = sorted(range(len(texts)), key=lambda i: -self._stream.common_length(texts[i]))
+        taken: dict[int, _Lane] = {}
+        for index in order:
+            taken[index] = self._take_lane(texts[index], [lane for lane in lanes if lane not in taken.values()])
+        used = [taken[index] for index in range(len(texts))]
+        # Least recently used first.
+        self._stream.lanes = [lane for lane in lanes if lane not in used] + used
+        self._drop_old_lanes(used[0], len(used))
+        return used
+
+    def _take_lane(self, text: list[int], free: list[_Lane]) -> _Lane:
+        best = max(self._stream.lanes, key=lambda lane: common_length(lane.cached, text))
+        # The last token is always fed, as its logits are wanted.
+        kept = min(common_length(best.cached, text), len(text) - 1)
+        lane = best if best in free else free[0]
+        if lane is not best:
+            # Another text of this step goes on from the best one: share its beginning.
+            self._context.share(best.sequence, lane.sequence, kept)
+        # Truncating what is not there costs nothing and mends a cache that a failed call left longer than it should be.
+        self._context.truncate(lane.sequence, kept)
+        lane.cached = text[:kept]
+        return lane
+
+    def _drop_old_lanes(self, main: _Lane, used_count: int) -> None:
+        """Keep what lanes hold beside the main one within `SIDE_CELLS`."""
+        room = SIDE_CELLS
+        for lane in reversed(self._stream.lanes):
+            room -= len(lane.cached) - common_length(lane.cached, main.cached)
+            if room < 0 and lane in self._stream.lanes[:-used_count]:
+                self._context.truncate(lane.sequence, 0)
+                lane.cached.clear()
+
+    def _feed(self, texts: list[list[int]], lanes: list[_Lane]) -> list[int]:
+        """Evaluate what each lane lacks of its text; returns the batch rows of the last tokens.
+
+        A text that lacks more than a batch (a prompt) goes first, but for its end: what is wanted then fits one call.
+        """
+        room = self._context.batch_size // len(texts)
+        rows: list[Row] = []
+        last_rows: list[int] = []
+        for text, lane in zip(texts, lanes, strict=True):
+            while len(text) - len(lane.cached) > room:
+                self._context.decode(
+                    self._rows(text, lane, min(len(text) - 1, len(lane.cached) + self._context.batch_size))
+                )
+            rows += self._rows(text, lane, len(text))
+            last_rows.append(len(rows) - 1)
+        self._context.decode(rows)
+        return last_rows
+
+    @staticmethod
+    def _rows(text: list[int], lane: _Lane, end: int) -> list[Row]:
+        """The rows that bring `lane` up to `text[:end]`; logits are wanted of the text's last token."""
+        begin = len(lane.cached)
+        lane.cached.extend(text[begin:end])
+        return [Row(text[i], i, lane.sequence, i == len(text) - 1) for i in range(begin, end)]

@@ -74,9 +74,14 @@ class ScriptedSession:
         self._script = script
         self._size = size
 
-    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
         """See `DraftSession.propose`; wrong guesses are the ids that follow the right one."""
-        position = len(answer_ids)
+        return [self._propose(len(text), count) for text in texts]
+
+    async def close(self) -> None:
+        """See `DraftSession.close`."""
+
+    def _propose(self, position: int, count: int) -> list[Proposal]:
         if position >= len(self._reference):
             return []
         right = self._reference[position]
@@ -84,6 +89,3 @@ class ScriptedSession:
         is_right = self._script.right_count == ALWAYS or position % period < self._script.right_count
         first = 0 if is_right else 1
         return [Proposal((right + offset) % self._size, 0.5 / (1 + offset)) for offset in range(first, first + count)]
-
-    async def close(self) -> None:
-        """See `DraftSession.close`."""

@@ -48,8 +48,14 @@ class TinyDraftSession:
             state = hash_push(state, token)
         self._states = [state]
 
-    async def propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
+    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
         """See `DraftSession.propose`."""
+        return [self._propose(text, count) for text in texts]
+
+    async def close(self) -> None:
+        """See `DraftSession.close`."""
+
+    def _propose(self, answer_ids: Sequence[int], count: int) -> list[Proposal]:
         kept = common_length(self._text, answer_ids)
         del self._text[kept:], self._states[kept + 1 :]
         for token in answer_ids[kept:]:
@@ -58,6 +64,3 @@ class TinyDraftSession:
         logits = state_logits(self._states[-1], self._deviation)
         ranked = self._chooser.rank(logits, answer_ids, count)
         return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
-
-    async def close(self) -> None:
-        """See `DraftSession.close`."""

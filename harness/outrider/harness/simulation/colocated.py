@@ -13,6 +13,7 @@ from outrider.cloud.session import SessionLimits
 from outrider.cloud.target import PassWork
 from outrider.cloud.targets.base import ROOT_PARENT, SlotRows
 from outrider.cloud.walk import WalkResult, WalkRules
+from outrider.edge.drafters.base import propose_one
 from outrider.edge.stats import AnswerStats
 from outrider.harness import virtual_time
 from outrider.harness.links import Channel, Direction
@@ -152,7 +153,7 @@ class _Colocated:
             await asyncio.sleep(self._setup.cloud_drafter.pass_ms(rows, len(drafting)) / 1000)
             for stream in drafting:
                 stream.undrafted = 1
-                proposals = await stream.draft.propose([*stream.answer, *guesses[stream.slot]], 1)
+                proposals = await propose_one(stream.draft, [*stream.answer, *guesses[stream.slot]], 1)
                 guesses[stream.slot].extend(proposal.token for proposal in proposals)
         return loop.time() - began_s, guesses
 

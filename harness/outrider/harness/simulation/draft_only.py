@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from outrider.edge.drafters.base import propose_one
 from outrider.harness import virtual_time
 from outrider.harness.replay_drafter import ReplayDrafter
 from outrider.harness.simulation.measures import AnswerTrace, Run
@@ -29,7 +30,7 @@ async def _write(setup: Setup) -> Run:
         asked_s = loop.time()
         updates = []
         for position in range(min(request.max_tokens, len(recording.answer_ids))):
-            await draft.propose(recording.answer_ids[:position], 1)
+            await propose_one(draft, recording.answer_ids[:position], 1)
             updates.append((loop.time(), 1))
         traces.append(AnswerTrace(recording.header.id, asked_s, tuple(updates), accepted=len(updates)))
     return Run(tuple(traces), (), device.guesses)

@@ -116,7 +116,8 @@ class Row:
 
 
 class LlamaContext:
-    """Cache and compute buffers over a model: `sequences` separate streams of `length` positions each.
+    """Cache and compute buffers over a model: `sequences` separate streams of `length` positions each; or,
+    with `shared_cells`, sequences that may hold the same cells, of which there are so many.
 
     `micro_batch` bounds the rows that one kernel call sees. Rows of one `decode` call must be grouped by sequence
     and stand in position order.
@@ -131,15 +132,16 @@ class LlamaContext:
         batch: int = 512,
         micro_batch: int = 512,
         threads: int = 0,
+        shared_cells: int = 0,
     ) -> None:
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx = length * sequences
+        params.n_ctx = shared_cells or length * sequences
         params.n_seq_max = sequences
         params.n_batch = batch
         params.n_ubatch = min(micro_batch, batch)
         params.n_threads = params.n_threads_batch = threads or os.cpu_count() or 1
         params.flash_attn_type = _FLASH_ATTENTION_ON
-        params.kv_unified = False
+        params.kv_unified = shared_cells > 0
         params.no_perf = True
         _recent_problems.clear()
         self._handle = llama_cpp.llama_init_from_model(model.handle, params)
@@ -147,7 +149,7 @@ class LlamaContext:
             problems = "; ".join(_recent_problems) or "not enough memory?"
             raise OutriderError(Reason.MODEL_UNSUPPORTED, f"{model.path.name}: no context: {problems}.")
         self.batch_size = batch
-        self.length = int(llama_cpp.llama_n_ctx_seq(self._handle))
+        self.length = length if shared_cells else int(llama_cpp.llama_n_ctx_seq(self._handle))
         self._width = model.width
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch = llama_cpp.llama_batch_init(batch, 0, 1)
@@ -180,6 +182,11 @@ class LlamaContext:
         """Drop all positions of `sequence` from `length` on."""
         removed = llama_cpp.llama_memory_seq_rm(self._memory, sequence, length, -1)
         assert removed, "a model that cannot roll back is refused at load"
+
+    def share(self, source: int, destination: int, length: int) -> None:
+        """Let `destination`, which is dropped, hold the first `length` cells of `source`; for sequences that share."""
+        llama_cpp.llama_memory_seq_rm(self._memory, destination, -1, -1)
+        llama_cpp.llama_memory_seq_cp(self._memory, source, destination, 0, length)
 
     def copy(self, source: int, destination: int) -> None:
         """Make `destination`, which is dropped, a copy of `source`."""

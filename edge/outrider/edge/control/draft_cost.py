@@ -1,0 +1,39 @@
+"""What a step of the drafter costs, measured as it drafts: so much for one text, and so much for each further one."""
+
+from __future__ import annotations
+
+# Share of the old estimate that a new measurement leaves: the last ten steps or so count.
+KEPT = 0.9
+# Until it is measured. Devices that wait for memory need less, those that compute more.
+FIRST_GUESS = 0.25
+
+
+class DraftCost:
+    """Running means of step times in seconds: of steps over one text, and of what each further text adds to that."""
+
+    def __init__(self) -> None:
+        self._single_s: float | None = None
+        self._further_s: float | None = None
+
+    def observe(self, text_count: int, took_s: float) -> None:
+        """A step over `text_count` texts took `took_s`. The first one, which reads the prompt, tells nothing."""
+        if self._single_s is None:
+            # Whatever it is, the next steps will say.
+            self._single_s = float("inf")
+            return
+        if text_count == 1:
+            self._single_s = _mean(self._single_s, took_s)
+        elif self._single_s != float("inf"):
+            further_s = max(0.0, took_s - self._single_s) / (text_count - 1)
+            self._further_s = further_s if self._further_s is None else _mean(self._further_s, further_s)
+
+    @property
+    def further_share(self) -> float:
+        """What a further text costs, as a share of a step over one."""
+        if self._further_s is None or self._single_s is None or not 0 < self._single_s < float("inf"):
+            return FIRST_GUESS
+        return self._further_s / self._single_s
+
+
+def _mean(old: float, new: float) -> float:
+    return new if old == float("inf") else KEPT * old + (1 - KEPT) * new
