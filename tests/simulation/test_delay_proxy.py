@@ -15,7 +15,7 @@ import pytest
 
 from outrider.edge.agent import Agent
 from outrider.harness.delay_proxy import DelayProxy
-from outrider.harness.links import Cut, LinkProfile, Stall
+from outrider.harness.links import Cut, DelayModel, Direction, LinkProfile, Stall
 from outrider.harness.probe_link import LinkProbe, probe_link
 from outrider.harness.proxy_process import running_proxy
 from outrider.shared.errors import Reason
@@ -75,10 +75,67 @@ async def test_data_sent_before_the_other_half_stands_is_not_lost() -> None:
             assert await reader.readexactly(5) == b"first"
 
 
+async def test_a_new_beginning_of_the_clock_keeps_connections_and_what_flies() -> None:
+    async with echo_through(LinkProfile.of_rtt(300)) as (proxy, (reader, writer)), asyncio.timeout(5):
+        await asyncio.sleep(0.6)
+        began = time.perf_counter()
+        writer.write(b"flying")
+        await asyncio.sleep(0.1)
+        proxy.restart_clock()
+        assert proxy.now_s() < 0.05
+        writer.write(b"later")
+        assert await reader.readexactly(6) == b"flying"
+        assert 0.29 < time.perf_counter() - began < 0.6
+        # What went before the beginning, in a time that was further on, holds nothing up.
+        assert await reader.readexactly(5) == b"later"
+        assert 0.39 < time.perf_counter() - began < 0.8
+
+
+async def test_stalls_and_cuts_lie_in_the_time_since_the_clock_began() -> None:
+    profile = LinkProfile(stalls=(Stall(at_s=0.0, length_ms=200),), cuts=(Cut(at_s=1.0),))
+    async with echo_through(profile) as (proxy, (reader, writer)), asyncio.timeout(5):
+        await asyncio.sleep(0.4)
+        proxy.restart_clock()
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        assert 0.19 < proxy.now_s() < 0.9
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+        assert proxy.now_s() > 0.99
+
+
+async def test_each_connection_draws_its_own_jitter() -> None:
+    profile = LinkProfile.of_rtt(100, jitter="uniform", jitter_ms=50, jitter_slot_ms=60_000)
+    async with echo_through(profile) as (proxy, first), asyncio.timeout(5):
+        second = await asyncio.open_connection(*first[1].get_extra_info("peername"))
+        times_s = []
+        for reader, writer in (first, second):
+            began = time.perf_counter()
+            writer.write(b"x")
+            await reader.readexactly(1)
+            times_s.append(time.perf_counter() - began)
+        second[1].close()
+        assert proxy.accepted == 2
+        for seed, took_s in zip((1, 2), times_s, strict=True):
+            expected_s = sum(DelayModel(profile, way, seed).delay_s(0) for way in Direction)
+            assert expected_s <= took_s < expected_s + 0.3
+
+
+async def test_what_a_socket_does_not_see_takes_its_time_on_a_narrow_link() -> None:
+    """At 10 kbit/s a byte takes 0.8 ms; a packet's headers are 52 bytes beside HTTP/2's and gRPC's."""
+    async with echo_through(LinkProfile(up_mbit=0.01)) as (proxy, (reader, writer)), asyncio.timeout(5):
+        began = time.perf_counter()
+        writer.write(b"x")
+        await reader.readexactly(1)
+        assert 0.8 * 53 / 1000 <= time.perf_counter() - began < 0.5
+        assert len(proxy.late_s) == 2
+        assert min(proxy.late_s) >= 0
+
+
 @pytest.mark.parametrize("kind", ["rst", "fin"])
 async def test_a_cut_loses_what_flies(kind: str) -> None:
-    cut = Cut.model_validate({"at_s": 0.5, "kind": kind})
-    async with echo_through(LinkProfile.of_rtt(300, cuts=(cut,))) as (_, (reader, writer)), asyncio.timeout(5):
+    cut = Cut.model_validate({"at_s": 1.1, "kind": kind})
+    async with echo_through(LinkProfile.of_rtt(600, cuts=(cut,))) as (_, (reader, writer)), asyncio.timeout(5):
         writer.write(b"early")
         assert await reader.readexactly(5) == b"early"
         writer.write(b"late")
@@ -170,6 +227,10 @@ def test_the_process_says_its_port_obeys_and_ends_with_its_stdin() -> None:
         process.stdin.write("start\n")
         process.stdin.flush()
         assert json.loads(process.stdout.readline()) == {"done": "start"}
+        process.stdin.write("report\n")
+        process.stdin.flush()
+        nothing = {"steps": 0, "total_ms": 0.0, "p50_ms": 0.0, "p99_ms": 0.0}
+        assert json.loads(process.stdout.readline()) == {"done": "report", "connections": 0, "lateness": nothing}
         process.stdin.close()
         assert process.wait(5) == 0
 

@@ -43,12 +43,15 @@ _FORMAT_FROM_PB = {
 class VerifierClient:
     """A channel to one verifier. Every call raises `OutriderError` with what the verifier or the network said."""
 
-    def __init__(self, address: str) -> None:
-        """`address` is HOST:PORT; nothing is connected yet."""
+    def __init__(self, address: str, *, own_connection: bool = False) -> None:
+        """`address` is HOST:PORT; nothing is connected yet. Clients of one process may share a connection unless one
+        asks for its own, which passes by any HTTP proxy.
+        """
         self.address = address
         # A proxy that the environment names cannot reach this machine's own loopback.
-        proxy = ("grpc.enable_http_proxy", 0 if is_loopback(address) else 1)
-        self._channel = grpc.aio.insecure_channel(address, options=(*_OPTIONS, proxy))
+        proxy = ("grpc.enable_http_proxy", 0 if own_connection or is_loopback(address) else 1)
+        pool = ("grpc.use_local_subchannel_pool", int(own_connection))
+        self._channel = grpc.aio.insecure_channel(address, options=(*_OPTIONS, proxy, pool))
         self._stub: Any = pb_grpc.VerifierServiceStub(self._channel)
 
     async def get_info(self) -> VerifierInfo:

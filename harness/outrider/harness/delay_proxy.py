@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -19,13 +20,15 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from outrider.harness.links import Channel, Cut, Direction, LinkProfile, make_link_profile
-from outrider.harness.wall_time import run
+from outrider.harness.wall_time import Lateness, run
 from outrider.shared.errors import OutriderError, Reason
 
 BACKLOG_BYTES = 64 << 20
 CONNECT_LIMIT_S = 5.0
 # A sleeping process wakes this much late at times; the rest of the way is polled.
 EARLY_S = 0.0006
+# Of a profile's `overhead_bytes` a message, those that a TCP socket sees anyway: HTTP/2 frame and gRPC prefix.
+SEEN_OVERHEAD_BYTES = 14
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -37,7 +40,10 @@ class _End(asyncio.Protocol):
         self.peer: _End | None = None
         self._on_made = on_made
         self._link = link
+        self._direction = direction
         self._channel = Channel(link.profile, direction, link.seed)
+        # What is read at once travels as one packet.
+        self._overhead_bytes = max(0, link.profile.overhead_bytes - SEEN_OVERHEAD_BYTES)
         # Release time and data; None is the end of the stream.
         self._flying: deque[tuple[float, bytes | None]] = deque()
         self._backlog_bytes = 0
@@ -99,10 +105,15 @@ class _End(asyncio.Protocol):
         else:
             self.transport.close()
 
+    def restart(self, moved_s: float) -> None:
+        """The link's time has begun anew, `moved_s` later; what flies arrives when it would have."""
+        self._channel = Channel(self._link.profile, self._direction, self._link.seed)
+        self._flying = deque((due_s - moved_s, data) for due_s, data in self._flying)
+
     def _fly(self, data: bytes | None) -> None:
         if self._link.is_cut:
             return
-        due_s = self._channel.arrival_s(self._link.now_s(), len(data or b""))
+        due_s = self._channel.arrival_s(self._link.now_s(), len(data or b"") + self._overhead_bytes)
         self._flying.append((due_s, data))
         self.arm()
 
@@ -121,7 +132,8 @@ class _End(asyncio.Protocol):
         assert self.peer is not None
         now_s = self._link.now_s()
         while self._flying and self._flying[0][0] <= now_s:
-            _, data = self._flying.popleft()
+            due_s, data = self._flying.popleft()
+            self._link.late_s.append(now_s - due_s)
             self._backlog_bytes -= len(data or b"")
             self.peer.put(data, is_last=self.transport is None or self.transport.is_closing())
         if self._backlog_bytes <= BACKLOG_BYTES // 2 and self.transport is not None and not self._link.is_cut:
@@ -143,6 +155,7 @@ class _Link:
         self.is_cut = False
         self.now_s = proxy.now_s
         self.zero_s = proxy.zero_s
+        self.late_s = proxy.late_s
         self.edge = _End(self, Direction.UP, functools.partial(proxy.connect, self))
         # What the edge sent while its other half was being made waits for it.
         self.cloud = _End(self, Direction.DOWN, self.edge.arm)
@@ -153,6 +166,11 @@ class _Link:
         """Whether either socket is."""
         transports = (self.edge.transport, self.cloud.transport)
         return any(transport is not None and not transport.is_closing() for transport in transports)
+
+    def restart(self, moved_s: float) -> None:
+        """See `_End.restart`."""
+        for end in (self.edge, self.cloud):
+            end.restart(moved_s)
 
     def cut(self, cut: Cut) -> None:
         """Break the connection: what flies is lost, each side is told after its notice."""
@@ -166,13 +184,17 @@ class _Link:
 
 
 class DelayProxy:
-    """Accepts connections and passes them on to `host`:`port`, each over a link of its own with the same delays.
+    """Accepts connections and passes them on to `host`:`port`, each over a link of its own: the first with `seed`, the
+    next with the seed after it, and so on.
 
-    The link's time begins when the proxy starts, and again at each `restart_clock`.
+    The links' time begins when the proxy starts, and again at each `restart_clock`. `late_s` holds how many seconds
+    after its time each chunk was released since then; `accepted` counts connections.
     """
 
     def __init__(self, profile: LinkProfile, seed: int, host: str, port: int) -> None:
         self.profile = profile
+        self.late_s: list[float] = []
+        self.accepted = 0
         self._seed = seed
         self._to = (host, port)
         self._links: list[_Link] = []
@@ -190,17 +212,18 @@ class DelayProxy:
         return self._zero_s
 
     def restart_clock(self) -> None:
-        """Let the link's time begin now, with all its stalls and cuts before it; for an idle proxy.
-
-        Connections that are open keep their place in the old time and are closed.
+        """Let the links' time begin now, with all its stalls and cuts before it. Connections that are open stay, and
+        what flies over them arrives when it would have.
         """
         loop = asyncio.get_running_loop()
         for timer in self._timers:
             timer.cancel()
-        self._zero_s = loop.time()
+        moved_s = loop.time() - self._zero_s
+        self._zero_s += moved_s
+        self.late_s.clear()
         self._timers = [loop.call_at(self._zero_s + cut.at_s, self.cut, cut) for cut in self.profile.cuts]
         for link in self._links:
-            link.cut(Cut(at_s=0, kind="fin"))
+            link.restart(moved_s)
 
     def cut(self, cut: Cut) -> None:
         """Break all open connections."""
@@ -213,7 +236,8 @@ class DelayProxy:
 
     def _accept(self) -> asyncio.Protocol:
         self._links = [link for link in self._links if link.is_open]
-        link = _Link(self, self._seed)
+        link = _Link(self, self._seed + self.accepted)
+        self.accepted += 1
         self._links.append(link)
         return link.edge
 
@@ -251,18 +275,24 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def _obey(proxy: DelayProxy, ended: asyncio.Event) -> None:
-    """Follow the commands on stdin: `start` restarts the link's clock, `cut rst` and `cut fin` break connections."""
+    """Follow the commands on stdin: `start` restarts the links' clock, `cut rst` and `cut fin` break connections,
+    `report` asks for what was done since the start.
+    """
     data = os.read(sys.stdin.fileno(), 4096)
     for line in data.decode().splitlines():
+        answer: dict[str, Any] = {"done": line}
         match line.split():
             case ["start"]:
                 proxy.restart_clock()
             case ["cut", ("rst" | "fin") as kind]:
                 proxy.cut(Cut.model_validate({"at_s": 0, "kind": kind}))
+            case ["report"]:
+                lateness = dataclasses.asdict(Lateness.of(proxy.late_s))
+                answer |= {"connections": proxy.accepted, "lateness": lateness}
             case _:
                 print(json.dumps({"error": f"unknown command {line!r}"}), file=sys.stderr, flush=True)
                 continue
-        print(json.dumps({"done": line}), flush=True)
+        print(json.dumps(answer), flush=True)
     if not data:
         ended.set()
 

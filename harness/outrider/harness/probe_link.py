@@ -1,5 +1,5 @@
-"""Measures whether the delay proxy does on this machine, now, what its profile says; a run over a link that does not is
-no result. Jitter, losses and stalls are left out: they are draws, and the delays they are added to are checked.
+"""Measures whether an emulator does on this machine, now, what a link's profile says; a run over a link that does not
+is no result. Jitter, losses and stalls are left out: they are draws, and the delays they are added to are checked.
 """
 
 from __future__ import annotations
@@ -7,22 +7,24 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from outrider.harness.delay_proxy import SEEN_OVERHEAD_BYTES
+from outrider.harness.echo_server import CHUNK_BYTES, NUMBER_BYTES
+from outrider.harness.emulator import Emulator, ProxyEmulator
+from outrider.harness.helper_process import helper_process
 from outrider.harness.links import LinkProfile
-from outrider.harness.proxy_process import running_proxy
+from outrider.shared.errors import OutriderError, Reason
 
 ECHOES = 31
+LEAST_ECHOES = 11
+ECHOES_MS = 1500.0
 ECHO_BYTES = 32
 RATE_S = 0.4
 MAX_RATE_BYTES = 8 << 20
-CHUNK_BYTES = 16 << 10
 TOLERANCE = 0.05
 TOLERANCE_MS = 1.0
 LIMIT_S = 60.0
-_NUMBER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,28 @@ class LinkProbe:
         return not self.problems
 
 
-async def probe_link(profile: LinkProfile) -> LinkProbe:
-    """Start a proxy with the steady part of `profile` in front of an echo server and measure it."""
-    steady = profile.steady()
-    async with (
-        asyncio.timeout(LIMIT_S),
-        _echo_server() as address,
-        running_proxy(steady, address) as proxy,
-    ):
-        host, _, port = proxy.address.rpartition(":")
+async def probe_link(profile: LinkProfile, emulator: Emulator | None = None) -> LinkProbe:
+    """Put the steady part of `profile` in front of an echo server and measure it; by default with the delay proxy.
+
+    Raises MEASUREMENT_INVALID where that takes more than `LIMIT_S`.
+    """
+    emulator = emulator or ProxyEmulator()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            return await _measure(profile.steady(), emulator)
+    except TimeoutError:
+        text = f"the link's probe came to no end in {LIMIT_S:g} s."
+        raise OutriderError(Reason.MEASUREMENT_INVALID, text) from None
+
+
+async def _measure(steady: LinkProfile, emulator: Emulator) -> LinkProbe:
+    echo = helper_process("the echo server", "outrider.harness.echo_server", (), emulator.cloud_side)
+    async with echo as server, emulator.link(steady, server.address, 1) as link:
+        host, _, port = link.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
+        echoes = min(ECHOES, max(LEAST_ECHOES, int(ECHOES_MS / max(1.0, steady.rtt_ms))))
         try:
-            rtts_ms = [await _round_trip_ms(reader, writer) for _ in range(ECHOES + 1)][1:]
+            rtts_ms = [await _round_trip_ms(reader, writer) for _ in range(echoes + 1)][1:]
             up = await _rate_mbit(reader, writer, b"U", steady.up_mbit, steady.rtt_ms)
             down = await _rate_mbit(reader, writer, b"D", steady.down_mbit, steady.rtt_ms)
         finally:
@@ -86,15 +98,15 @@ async def probe_link(profile: LinkProfile) -> LinkProbe:
 
 def expected_rtt_ms(steady: LinkProfile) -> float:
     """Round trip of an echo: the delays and the time on the line."""
-    on_line = sum((1 + _NUMBER_BYTES + ECHO_BYTES) * 8e-3 / mbit for mbit in (steady.up_mbit,) if mbit)
-    back = sum(ECHO_BYTES * 8e-3 / mbit for mbit in (steady.down_mbit,) if mbit)
+    overhead = max(0, steady.overhead_bytes - SEEN_OVERHEAD_BYTES)
+    on_line = sum((1 + NUMBER_BYTES + ECHO_BYTES + overhead) * 8e-3 / mbit for mbit in (steady.up_mbit,) if mbit)
+    back = sum((ECHO_BYTES + overhead) * 8e-3 / mbit for mbit in (steady.down_mbit,) if mbit)
     return steady.rtt_ms + on_line + back
 
 
 async def _round_trip_ms(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
     began = time.perf_counter()
-    _ask(writer, b"E", ECHO_BYTES)
-    writer.write(bytes(ECHO_BYTES))
+    _ask(writer, b"E", ECHO_BYTES, bytes(ECHO_BYTES))
     await reader.readexactly(ECHO_BYTES)
     return (time.perf_counter() - began) * 1000
 
@@ -117,33 +129,5 @@ async def _rate_mbit(
     return size * 8e-6 / took_s if took_s > 0 else float("inf")
 
 
-def _ask(writer: asyncio.StreamWriter, command: bytes, size: int) -> None:
-    writer.write(command + size.to_bytes(_NUMBER_BYTES, "big"))
-
-
-@asynccontextmanager
-async def _echo_server() -> AsyncIterator[str]:
-    """Answers E with the same bytes, U (take) with one byte, D (give) with as many as asked for."""
-    server = await asyncio.start_server(_answer, "127.0.0.1", 0)
-    async with server:
-        host, port = server.sockets[0].getsockname()[:2]
-        yield f"{host}:{port}"
-
-
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while command := await reader.read(1):
-            size = int.from_bytes(await reader.readexactly(_NUMBER_BYTES), "big")
-            match command:
-                case b"E":
-                    writer.write(await reader.readexactly(size))
-                case b"U":
-                    for start in range(0, size, CHUNK_BYTES):
-                        await reader.readexactly(min(CHUNK_BYTES, size - start))
-                    writer.write(b"U")
-                case _:
-                    writer.write(bytes(size))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
-    finally:
-        writer.close()
+def _ask(writer: asyncio.StreamWriter, command: bytes, size: int, data: bytes = b"") -> None:
+    writer.write(command + size.to_bytes(NUMBER_BYTES, "big") + data)

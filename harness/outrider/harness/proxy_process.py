@@ -2,71 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import json
-import sys
-from collections.abc import AsyncIterator
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from outrider.harness.helper_process import HelperProcess, helper_process
 from outrider.harness.links import LinkProfile
-from outrider.shared.child_process import stop_child
-from outrider.shared.errors import OutriderError, Reason
+from outrider.harness.wall_time import Lateness
 
-START_LIMIT_S = 20.0
+
+@dataclass(frozen=True, slots=True)
+class ProxyReport:
+    """What a proxy did since its clock began: how late it released what flew. `connections` counts all it accepted."""
+
+    connections: int
+    lateness: Lateness
 
 
 class ProxyProcess:
-    """A running proxy; `address` is the HOST:PORT to connect to."""
+    """A running proxy; `address` is the HOST:PORT to connect to, `pid` its process number."""
 
-    def __init__(self, process: asyncio.subprocess.Process, address: str) -> None:
-        self.address = address
+    def __init__(self, process: HelperProcess) -> None:
+        self.address = process.address
+        self.pid = process.pid
         self._process = process
 
     async def restart_clock(self) -> None:
-        """Let the link's time begin now; open connections are closed."""
-        await self._command("start")
+        """Let the link's time begin now; open connections stay, with what flies over them."""
+        await self._process.ask("start")
 
     async def cut(self, kind: Literal["rst", "fin"] = "rst") -> None:
         """Break all open connections."""
-        await self._command(f"cut {kind}")
+        await self._process.ask(f"cut {kind}")
 
-    async def _command(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-        await self._process.stdin.drain()
-        said = await _say(self._process)
-        assert said == {"done": line}, said
+    async def report(self) -> ProxyReport:
+        """What it did so far."""
+        said = await self._process.ask("report")
+        return ProxyReport(said["connections"], Lateness(**said["lateness"]))
 
 
 @contextlib.asynccontextmanager
-async def running_proxy(profile: LinkProfile, to: str, seed: int = 1) -> AsyncIterator[ProxyProcess]:
-    """A proxy with `profile` in front of `to` (HOST:PORT) on a free loopback port.
+async def running_proxy(
+    profile: LinkProfile, to: str, seed: int = 1, *, listen: str = "127.0.0.1:0", prefix: Sequence[str] = ()
+) -> AsyncIterator[ProxyProcess]:
+    """A proxy with `profile` in front of `to` (HOST:PORT), listening on `listen`; `prefix` begins its command line.
 
     Raises USAGE with what the proxy says if it does not start.
     """
-    arguments = ("--to", to, "--seed", str(seed), "--link", profile.model_dump_json(exclude_defaults=True))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "outrider.harness.delay_proxy", *arguments,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdin is not None
-    try:
-        said = await _say(process)
-        if "listening" not in said:
-            raise OutriderError(Reason.USAGE, f"the delay proxy says: {said.get('error')}.")
-        yield ProxyProcess(process, said["listening"])
-    finally:
-        await stop_child(process)
-
-
-async def _say(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(START_LIMIT_S):
-            line = await process.stdout.readline()
-    except TimeoutError:
-        raise OutriderError(Reason.USAGE, f"the delay proxy said nothing in {START_LIMIT_S:g} s.") from None
-    said = json.loads(line or b"{}")
-    assert isinstance(said, dict)
-    return said
+    link = profile.model_dump_json(exclude_defaults=True)
+    arguments = ("--listen", listen, "--to", to, "--seed", str(seed), "--link", link)
+    async with helper_process("the delay proxy", "outrider.harness.delay_proxy", arguments, prefix) as process:
+        yield ProxyProcess(process)

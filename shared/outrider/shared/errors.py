@@ -46,6 +46,7 @@ class Reason(StrEnum):
     MODEL_UNAVAILABLE = "MODEL_UNAVAILABLE"
     MODEL_UNSUPPORTED = "MODEL_UNSUPPORTED"
     FILE_UNREADABLE = "FILE_UNREADABLE"
+    MEASUREMENT_INVALID = "MEASUREMENT_INVALID"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ ERROR_TABLE: dict[Reason, ErrorSpec] = {
     Reason.MODEL_UNAVAILABLE: ErrorSpec("UNAVAILABLE", 5, "No source could provide the model."),
     Reason.MODEL_UNSUPPORTED: ErrorSpec("FAILED_PRECONDITION", 5, "The model cannot be served here."),
     Reason.FILE_UNREADABLE: ErrorSpec("NOT_FOUND", 5, "A file cannot be read or does not hold what it should."),
+    Reason.MEASUREMENT_INVALID: ErrorSpec("ABORTED", 1, "The measurement does not count."),
 }
 
 

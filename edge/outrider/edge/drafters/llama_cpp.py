@@ -118,14 +118,7 @@ class LlamaDraftSession:
     async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
         """See `DraftSession.propose`."""
         answers = [list(text) for text in texts]
-        longest = len(self._prompt_ids) + max(map(len, answers))
-        if self._context.closed or longest >= self._context.length:
-            return [[] for _ in answers]
-        found: list[list[Proposal]] = []
-        for begin in range(0, len(answers), LANES):
-            part = answers[begin : begin + LANES]
-            found += await self._worker.run(functools.partial(self._propose, part, count))
-        return found
+        return await self._worker.run(functools.partial(self.propose_now, answers, count))
 
     async def close(self) -> None:
         """See `DraftSession.close`. The cache stays for an answer that begins alike."""
@@ -133,9 +126,15 @@ class LlamaDraftSession:
             self._closed = True
             self._stream.users -= 1
 
-    def _propose(self, answers: list[list[int]], count: int) -> list[list[Proposal]]:
-        if self._context.closed:
+    def propose_now(self, answers: Sequence[list[int]], count: int) -> list[list[Proposal]]:
+        """See `propose`; in the caller's thread."""
+        longest = len(self._prompt_ids) + max(map(len, answers))
+        if self._context.closed or longest >= self._context.length:
             return [[] for _ in answers]
+        parts = (answers[begin : begin + LANES] for begin in range(0, len(answers), LANES))
+        return [proposals for part in parts for proposals in self._propose(part, count)]
+
+    def _propose(self, answers: Sequence[list[int]], count: int) -> list[list[Proposal]]:
         texts = [[*self._prompt_ids, *answer] for answer in answers]
         lanes = self._take_lanes(texts)
         try:

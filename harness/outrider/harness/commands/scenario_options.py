@@ -40,6 +40,9 @@ class ScenarioOptions:
     drafter: Annotated[str | None, typer.Option(help="What guesses: recorded or none.")] = None
     branch: Annotated[int | None, typer.Option(help="Children of each node that is expanded.")] = None
     clock: Annotated[str | None, typer.Option(help="virtual, or wall for real gRPC.")] = None
+    emulator: Annotated[
+        str | None, typer.Option(help="What delays messages on the wall clock: proxy, netem or auto.")
+    ] = None
     seed: Annotated[int | None, typer.Option(help="Seed of jitter and losses.")] = None
     baselines: Annotated[
         str | None,

@@ -29,13 +29,28 @@ OpenLink = Callable[[int], EdgeLink]
 """A new stream for a session, by its number."""
 
 
-async def decode(setup: Setup, info: VerifierInfo, open_link: OpenLink, passes: list[PassRecord]) -> Run:
+MakeDevice = Callable[[Setup], ReplayDrafter]
+"""A device that drafts for one session."""
+
+
+def replaying_device(setup: Setup) -> ReplayDrafter:
+    """A device that says what was recorded, in the setup's times."""
+    return ReplayDrafter(setup.recordings, setup.device.draft_ms)
+
+
+async def decode(
+    setup: Setup,
+    info: VerifierInfo,
+    open_link: OpenLink,
+    passes: list[PassRecord],
+    make_device: MakeDevice = replaying_device,
+) -> Run:
     """Let all sessions answer until each has done its quota; those that are ahead go on with further answers, so that
     the load stays what it was. `passes` is what the target adds to.
 
     Raises what the product raises.
     """
-    edges = [_Edge(setup, info, number, open_link) for number in range(setup.sessions)]
+    edges = [_Edge(setup, info, number, open_link, make_device(setup)) for number in range(setup.sessions)]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(edge.run(), name=f"session-{edge.number}") for edge in edges]
@@ -71,9 +86,11 @@ def first_error(group: ExceptionGroup[Exception]) -> Exception:
 class _Edge:
     """One device, which answers one prompt after the other."""
 
-    def __init__(self, setup: Setup, info: VerifierInfo, number: int, open_link: OpenLink) -> None:
+    def __init__(
+        self, setup: Setup, info: VerifierInfo, number: int, open_link: OpenLink, device: ReplayDrafter
+    ) -> None:
         self.number = number
-        self.device = ReplayDrafter(setup.recordings, setup.device.draft_ms)
+        self.device = device
         self.quota_done = asyncio.Event()
         self.traces: list[AnswerTrace] = []
         self.other_tokens = self.other_accepted = 0

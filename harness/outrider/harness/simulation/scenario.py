@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
-from outrider.edge.agent import Drafting
+from outrider.edge.drafting import Drafting
+from outrider.harness.emulator import EmulatorChoice
 from outrider.harness.links import LinkProfile, NonNegative, Positive, describe_problems, load_trace
 from outrider.harness.profiles import (
     DrafterProfile,
@@ -31,15 +32,16 @@ BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
 SHIPPED_SETS = ("greedy", "nucleus", "full", "long")
 STEADY_LINK = "steady"
 MAX_SESSIONS = 10_000
+NAME, TABLE = "name", "table"
 
 
 def _form(value: object) -> str:
-    return "name" if isinstance(value, str) else "table"
+    return NAME if isinstance(value, str) else TABLE
 
 
-TargetChoice = Annotated[Annotated[str, Tag("name")] | Annotated[TargetProfile, Tag("table")], Discriminator(_form)]
-DeviceChoice = Annotated[Annotated[str, Tag("name")] | Annotated[DrafterProfile, Tag("table")], Discriminator(_form)]
-LinkChoice = Annotated[Annotated[str, Tag("name")] | Annotated[LinkProfile, Tag("table")], Discriminator(_form)]
+TargetChoice = Annotated[Annotated[str, Tag(NAME)] | Annotated[TargetProfile, Tag(TABLE)], Discriminator(_form)]
+DeviceChoice = Annotated[Annotated[str, Tag(NAME)] | Annotated[DrafterProfile, Tag(TABLE)], Discriminator(_form)]
+LinkChoice = Annotated[Annotated[str, Tag(NAME)] | Annotated[LinkProfile, Tag(TABLE)], Discriminator(_form)]
 
 
 class Scenario(BaseModel):
@@ -47,6 +49,7 @@ class Scenario(BaseModel):
     tables of their own; `target_ms`, `cloud_draft_ms`, `draft_ms` and `rtt_ms` put another time into them (a device's
     prompt time changes with its `draft_ms`). `profiles` is a folder whose targets.toml, drafters.toml and links.toml
     stand in for the shipped ones. `recordings` is a shipped set or a folder; relative paths start at the file.
+    `emulator` is what delays messages on the wall clock; `auto` is netem where it can be had.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,6 +78,7 @@ class Scenario(BaseModel):
     branch: Annotated[int, Field(ge=1, le=64)] = 1
     pace: Literal["patient", "eager"] = "patient"
     clock: Literal["virtual", "wall"] = "virtual"
+    emulator: EmulatorChoice = "proxy"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     baselines: tuple[BaselineName, ...] = BASELINES
 
@@ -139,7 +143,7 @@ def _validate(values: Mapping[str, Any], origin: str) -> Scenario:
     try:
         return Scenario.model_validate(values)
     except ValidationError as error:
-        raise OutriderError(Reason.USAGE, f"{origin}: {describe_problems(error)}") from None
+        raise OutriderError(Reason.USAGE, f"{origin}: {describe_problems(error, (NAME, TABLE))}") from None
 
 
 def _beside(path: Path, name: str) -> str:

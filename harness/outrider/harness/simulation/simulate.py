@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from outrider.harness.emulator import EmulatorName, choose_emulator
 from outrider.harness.links import LinkProfile
 from outrider.harness.simulation.colocated import run_colocated
 from outrider.harness.simulation.draft_only import run_draft_only
@@ -14,6 +15,8 @@ from outrider.harness.simulation.oracle import run_oracle
 from outrider.harness.simulation.scenario import BaselineName, Scenario
 from outrider.harness.simulation.setup import NO_DRAFTER, RECORDED_DRAFTER, Setup
 from outrider.harness.simulation.virtual_run import run_virtual
+from outrider.harness.simulation.wall_run import run_wall
+from outrider.shared.errors import OutriderError, Reason
 
 # Tried from the left until several in a row are slower than the best so far.
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48)
@@ -22,19 +25,25 @@ GIVE_UP_AFTER = 3
 Progress = Callable[[str], None]
 Result = dict[str, Any]
 """What `simulate --json` prints."""
+Clock = Callable[[Setup], Result]
+"""Runs a setup; measures and, under `settings`, the clock it ran on."""
 
 
 def simulate(scenario: Scenario, setup: Setup, progress: Progress = lambda _: None) -> Result:
-    """The measures of the product and of the scenario's baselines, on the virtual clock.
+    """The measures of the product and of the scenario's baselines, on its clock; those that have no edge on a link
+    (colocated, draft_only, oracle) on the virtual one.
 
-    `progress` is told what is run next. Raises what the product raises.
+    `progress` is told what is run next. Raises USAGE for an emulator that cannot be had, MEASUREMENT_INVALID for a run
+    on the wall clock that does not count, and what the product raises.
     """
+    clock = _clock_of(scenario, setup)
     progress("outrider")
-    result = measured(run_virtual(setup), setup) | {"settings": settings_of(scenario, setup)}
+    result = clock(setup)
+    result["settings"] = settings_of(scenario, setup) | result["settings"]
     result["baselines"] = {}
     for name in scenario.baselines:
         progress(name)
-        result["baselines"][name] = _BASELINES[name](setup)
+        result["baselines"][name] = _BASELINES[name](setup, clock)
     return result
 
 
@@ -43,10 +52,41 @@ def measured(run: Run, setup: Setup) -> Result:
     return measures(run) | {"sessions": setup.sessions}
 
 
+def on_virtual_clock(setup: Setup) -> Result:
+    """The product's measures over links in memory."""
+    return measured(run_virtual(setup), setup) | {"settings": {"clock": "virtual"}}
+
+
+def on_wall_clock(setup: Setup, emulator: EmulatorName) -> Result:
+    """The product's measures over real gRPC, beside what link and machine were measured to do; raises
+    MEASUREMENT_INVALID where they do not do what the setup says.
+    """
+    found = run_wall(setup, emulator)
+    settings = {
+        "clock": "wall",
+        "emulator": found.emulator,
+        "link_probe": asdict(found.probe),
+        "timekeeping": asdict(found.timekeeping),
+        "attempts": found.attempts,
+    }
+    return measured(found.run, setup) | {"settings": settings}
+
+
+def _clock_of(scenario: Scenario, setup: Setup) -> Clock:
+    emulator = choose_emulator(scenario.emulator, setup.link, setup.sessions)
+    if scenario.clock == "wall":
+        return lambda chosen: on_wall_clock(chosen, emulator)
+    if scenario.emulator == "netem":
+        raise OutriderError(Reason.USAGE, "emulator = 'netem': on the virtual clock nothing is emulated.")
+    return on_virtual_clock
+
+
 def settings_of(scenario: Scenario, setup: Setup) -> Result:
     """Everything that was in effect; numbers in place of the names of profiles, and their names beside them."""
     header = setup.recordings.header
-    chosen = scenario.model_dump(mode="json", exclude={"target", "cloud_drafter", "device", "link", "prompts"})
+    # What was emulated, the run knows.
+    left_out = {"target", "cloud_drafter", "device", "link", "prompts", "emulator"}
+    chosen = scenario.model_dump(mode="json", exclude=left_out)
     return chosen | {
         "target": setup.target.model_dump() | {"name": _name(scenario.target)},
         "cloud_drafter": setup.cloud_drafter.model_dump() | {"name": _name(scenario.cloud_drafter)},
@@ -67,50 +107,58 @@ def _name(choice: object) -> str:
     return choice if isinstance(choice, str) else "own"
 
 
-def _streaming(setup: Setup) -> Result:
+def _with_settings(result: Result, **settings: object) -> Result:
+    return result | {"settings": settings | result["settings"]}
+
+
+def _streaming(setup: Setup, clock: Clock) -> Result:
     """The target alone with an accelerator to itself, its tokens streamed."""
-    return _batched(replace(setup, sessions=1))
+    return _batched(replace(setup, sessions=1), clock)
 
 
-def _batched(setup: Setup) -> Result:
+def _batched(setup: Setup, clock: Clock) -> Result:
     """The target alone, all sessions in one batch."""
-    alone = setup.with_drafting(drafter=NO_DRAFTER, pace="eager")
-    return measured(run_virtual(alone), alone) | {"settings": {"pace": "eager"}}
+    return _with_settings(clock(setup.with_drafting(drafter=NO_DRAFTER, pace="eager")), pace="eager")
 
 
-def _stop_and_wait(setup: Setup) -> Result:
-    """Split speculation that drafts γ tokens, sends their ids and waits, with the γ that is fastest here."""
+def _stop_and_wait(setup: Setup, clock: Clock) -> Result:
+    """Split speculation that drafts γ tokens, sends their ids and waits, with the γ that is fastest here on the virtual
+    clock.
+    """
 
-    def result(gamma: int) -> Result:
+    def result(gamma: int, clock: Clock = on_virtual_clock) -> Result:
         waiting = setup.with_drafting(drafter=RECORDED_DRAFTER, control="fixed", gamma=gamma, branch=1, pace="patient")
-        return measured(run_virtual(waiting), waiting) | {"settings": {"gamma": gamma, "pace": "patient"}}
+        return _with_settings(clock(waiting), gamma=gamma, pace="patient")
 
-    return _fastest(result)
+    best = _fastest(result)
+    return best if clock is on_virtual_clock else result(best["settings"]["gamma"], clock)
 
 
-def _colocated(setup: Setup) -> Result:
+def _colocated(setup: Setup, _: Clock) -> Result:
     """Speculation within the data centre, all sessions in one batch, with the γ that is fastest here."""
 
     def result(gamma: int) -> Result:
-        return measured(run_colocated(setup, gamma), setup) | {"settings": {"gamma": gamma}}
+        settings = {"gamma": gamma, "clock": "virtual"}
+        return measured(run_colocated(setup, gamma), setup) | {"settings": settings}
 
     return _fastest(result)
 
 
-def _draft_only(setup: Setup) -> Result:
-    return measured(run_draft_only(setup), replace(setup, sessions=1)) | {"settings": {"text": "the draft model's"}}
+def _draft_only(setup: Setup, _: Clock) -> Result:
+    settings = {"text": "the draft model's", "clock": "virtual"}
+    return measured(run_draft_only(setup), replace(setup, sessions=1)) | {"settings": settings}
 
 
-def _rtt_zero(setup: Setup) -> Result:
+def _rtt_zero(setup: Setup, clock: Clock) -> Result:
     """The product over a link without delay, bound or fault."""
     near = replace(setup, link=LinkProfile(overhead_bytes=setup.link.overhead_bytes))
-    return measured(run_virtual(near), near) | {"settings": {"rtt_ms": 0.0}}
+    return _with_settings(clock(near), rtt_ms=0.0)
 
 
-def _oracle(setup: Setup) -> Result:
-    link = setup.link.steady()
+def _oracle(setup: Setup, _: Clock) -> Result:
+    settings = {"rtt_ms": setup.link.steady().rtt_ms, "clock": "virtual"}
     alone = replace(setup, sessions=1)
-    return measured(run_oracle(alone), alone) | {"settings": {"rtt_ms": link.rtt_ms}}
+    return measured(run_oracle(alone), alone) | {"settings": settings}
 
 
 def _fastest(result_of: Callable[[int], Result]) -> Result:
@@ -129,7 +177,7 @@ def _fastest(result_of: Callable[[int], Result]) -> Result:
     return best
 
 
-_BASELINES: dict[BaselineName, Callable[[Setup], Result]] = {
+_BASELINES: dict[BaselineName, Callable[[Setup, Clock], Result]] = {
     "streaming": _streaming,
     "colocated": _colocated,
     "batched": _batched,
