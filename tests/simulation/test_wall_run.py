@@ -147,7 +147,7 @@ async def test_a_replay_server_that_has_died_is_named(tmp_path: Path) -> None:
 
 async def test_a_replay_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     target = TargetProfile(base_ms=1, row_ms=0, free_rows=0, session_ms=0)
-    config = ReplayConfig(folder=tmp_path / "none", ids=(), target=target, max_slots=1, max_branches=1)
+    config = ReplayConfig(folder=tmp_path / "none", ids=(), target=target, max_slots=1, max_branches=1, lookup_nodes=0)
     with refused(Reason.FILE_UNREADABLE, "the replay server", str(tmp_path / "none")):
         async with running_replay_server(config):
             pass

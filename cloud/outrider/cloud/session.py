@@ -7,27 +7,31 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from outrider.cloud.lookup import with_lookup
 from outrider.cloud.target import PassWork
-from outrider.cloud.targets.base import SlotRows
+from outrider.cloud.targets.base import ROOT_PARENT, SlotRows
+from outrider.cloud.targets.contract import side_branches
 from outrider.cloud.walk import WalkResult, WalkRules
 from outrider.shared.errors import OutriderError
+from outrider.shared.lookup import LookupIndex
 from outrider.shared.messages import CloudMessage, Commit, Finished, FinishReason, Grow, Open, Opened
 from outrider.shared.sampling.choose import Chooser
-from outrider.shared.token_tree import NO_NODE, Node, VerifierTree
+from outrider.shared.token_tree import NO_NODE, Snapshot, VerifierTree
 from outrider.shared.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """What the operator allows one session: live nodes, tokens ahead of the edge, nodes and prefill rows a pass,
-    seconds until Open is complete, seconds without a word while nothing is left to do, and seconds that the edge may
-    take to read a message.
+    guesses a pass that the verifier looks up itself (each is a row), seconds until Open is complete, seconds without a
+    word while nothing is left to do, and seconds that the edge may take to read a message.
     """
 
     window: int = 256
     max_run_ahead: int = 1024
     max_pass_nodes: int = 64
     prefill_chunk: int = 256
+    lookup_nodes: int = 0
     open_limit_s: float = 20.0
     idle_limit_s: float = 900.0
     send_limit_s: float = 30.0
@@ -72,7 +76,9 @@ class Session:
         self._sequence = [*request.prompt_ids, *request.committed_ids]
         self._run_to = 0
         self._prefill_queue_ns = self._prefill_pass_ns = 0
-        self._snapshot_nodes: tuple[Node, ...] = ()
+        self._snapshot = Snapshot((), ())
+        self._pass_tokens: tuple[int, ...] = ()
+        self._index = LookupIndex(self._sequence) if limits.lookup_nodes else None
 
     @property
     def sequence(self) -> list[int]:
@@ -120,12 +126,15 @@ class Session:
         if not self.has_work:
             return None
         snapshot = self._tree.snapshot(self._limits.max_pass_nodes, max_branches, self._rules.end)
-        self._snapshot_nodes = snapshot.nodes
-        return PassWork(
-            SlotRows(self.slot, missing, snapshot.tokens, snapshot.parents),
-            tuple(self._tree.committed),
-            self._rules,
-        )
+        self._snapshot = snapshot
+        tokens, parents = snapshot.tokens, snapshot.parents
+        if self._index is not None:
+            room = min(self._limits.lookup_nodes, self._rules.end - 1 - self._tree.committed_length)
+            tokens, parents = with_lookup(self._index, tokens, parents, room)
+            if side_branches(parents) > max_branches:
+                tokens, parents = snapshot.tokens, snapshot.parents
+        self._pass_tokens = tokens
+        return PassWork(SlotRows(self.slot, missing, tokens, parents), tuple(self._tree.committed), self._rules)
 
     def complete(self, result: WalkResult | None, timing: PassTiming) -> None:
         """Take in what a pass found: move the root, tell the edge, finish if the answer is complete."""
@@ -135,12 +144,17 @@ class Session:
             self._prefill_pass_ns += timing.pass_ns
             return
         self.passes += 1
-        accepted = [self._snapshot_nodes[index] for index in result.path]
-        corrections = [] if result.correction is None else [result.correction]
-        tokens = [*(node.token for node in accepted), *corrections]
+        tokens = [self._pass_tokens[index] for index in result.path]
+        tokens += [] if result.correction is None else [result.correction]
+        # What the verifier looked up itself has no id: to the edge those are tokens like the correction.
+        accepted = [self._snapshot.nodes[index] for index in result.path if index < len(self._snapshot.nodes)]
+        corrections = tokens[len(accepted) :]
         base = self._tree.committed_length
         self._tree.advance(tokens)
         self._sequence.extend(tokens)
+        if self._index is not None:
+            for token in tokens:
+                self._index.read(token, learn=True)
         if self.finished:
             return
         self.outbox.put_nowait(
@@ -150,7 +164,7 @@ class Session:
                 tokens=tuple(corrections),
                 committed_length=self._tree.committed_length,
                 hash=self._tree.hash,
-                checked_count=result.checked_count,
+                checked_count=self._checked_count(result),
                 # The first commit carries the time of the prompt's passes as well.
                 queue_ns=timing.queue_ns + self._prefill_queue_ns,
                 pass_ns=timing.pass_ns + self._prefill_pass_ns,
@@ -161,6 +175,11 @@ class Session:
         self._prefill_queue_ns = self._prefill_pass_ns = 0
         if result.finish is not None:
             self.finish(result.finish)
+
+    def _checked_count(self, result: WalkResult) -> int:
+        """Positions at which a guess of the edge was compared; where the answer ended none was any more."""
+        visited = (ROOT_PARENT, *result.path)[: len(result.gaps)]
+        return len(set(self._snapshot.parents).intersection(visited))
 
     def finish(self, reason: FinishReason) -> None:
         """End the answer; a second call does nothing."""

@@ -14,7 +14,7 @@ from outrider.edge.chunks import Chunk, ChunkAssembler, Result
 from outrider.edge.drafters.base import Drafter, DraftSession
 from outrider.edge.drafters.scripted import ScriptedDrafter
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, make_drafter
-from outrider.edge.drafting import NO_DRAFTER, Drafting
+from outrider.edge.drafting import LOOKUP, NO_DRAFTER, Drafting
 from outrider.edge.experiment import AnswerRecord, Arm, Arms, Experiment
 from outrider.edge.link import VerifierClient
 from outrider.edge.target_tokenizer import fetch_tokenizer
@@ -79,7 +79,7 @@ class Agent:
             info = await client.get_info()
             arms.check_fits(info.limits.window)
             tokenizer, chat_template = await fetch_tokenizer(client, info)
-            made = await make_drafter(drafter, info)
+            made = await make_drafter(how.model, info)
             if made is not None:
                 stack.push_async_callback(made.close)
             yield cls(info, how, tokenizer, chat_template, arms, client, made)
@@ -210,11 +210,12 @@ class Agent:
         }
 
     def _drafter_of(self, arm: Arm) -> Drafter | None:
-        return None if arm.drafting.drafter == NO_DRAFTER else self._drafter
+        return None if arm.drafting.model == NO_DRAFTER else self._drafter
 
     def _draft_model(self, arm: Arm) -> str:
         drafter = self._drafter_of(arm)
-        return drafter.name if drafter else NO_DRAFTER
+        names = [drafter.name] if drafter else []
+        return "+".join([*names, LOOKUP] if arm.drafting.has_lookup else names) or NO_DRAFTER
 
     def _open_draft(self, drafter: Drafter | None, request: Open) -> DraftSession | None:
         if drafter is None:
@@ -229,6 +230,7 @@ class Agent:
             stop_ids=self._stop_ids(request),
             control=arm.drafting.make_control(),
             eager=arm.drafting.is_eager,
+            lookup=arm.drafting.has_lookup,
         )
 
     def _stop_ids(self, request: Open) -> frozenset[int]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Wait
 from outrider.edge.drafters.base import DraftSession
+from outrider.edge.speculator import Speculator
 from outrider.edge.stats import AnswerStats
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.link import EdgeLink
@@ -29,7 +29,6 @@ from outrider.shared.token_tree import CommittedToken, DraftTree, Node
 
 logger = logging.getLogger(__name__)
 
-LEAST_PROBABILITY = 1e-9
 CLOSE_LIMIT_S = 1.0
 
 
@@ -44,6 +43,7 @@ class AnswerSetup:
     stop_ids: frozenset[int]
     control: Control
     eager: bool
+    lookup: bool = False
 
 
 class Answer:
@@ -57,7 +57,8 @@ class Answer:
         self.tree = DraftTree(setup.request.prompt_ids, setup.request.committed_ids)
         self._setup = setup
         self._link = link
-        self._draft = draft
+        self._speculator = Speculator(self.tree, setup.request.prompt_ids, draft, lookup=setup.lookup)
+        self._can_draft = draft is not None or setup.lookup
         self._window = INITIAL_WINDOW
         self._end = setup.request.max_tokens
         self._run_to = 0
@@ -119,8 +120,8 @@ class Answer:
             await self._extend_credit()
             limits = self._setup.limits
             bounds = DraftBounds(self._window, limits.max_branches, self._setup.stop_ids, self._end)
-            can_draft = self._draft is not None and not self.stats.draft_error
-            step = self._setup.control.next_step(self.tree, bounds) if can_draft else Wait()
+            self._speculator.look_up(bounds)
+            step = self._setup.control.next_step(self.tree, bounds) if self._can_draft else Wait()
             match step:
                 case Expand():
                     await self._expand(step.nodes, step.count)
@@ -152,26 +153,19 @@ class Answer:
         self._fresh.put_nowait(tokens)
 
     async def _expand(self, nodes: Sequence[Node], count: int) -> None:
-        assert self._draft is not None
-        texts = [[*self.tree.committed, *self.tree.path(node)] for node in nodes]
         began = self._now()
         try:
-            found = await self._draft.propose(texts, count)
+            await self._speculator.expand(nodes, count)
         except Exception as error:
             # The answer is the target's; without guesses it comes more slowly, but it comes.
             logger.warning("the drafter failed, going on without guesses", exc_info=error)
             self.stats.draft_error = f"{type(error).__name__}: {error}"
+            self._can_draft = False
             return
         took_s = self._now() - began
         self.stats.draft_s += took_s
-        self._setup.control.on_drafted(len(texts), took_s)
-        for node, proposals in zip(nodes, found, strict=True):
-            node.expanded = True
-            # The root may have moved on meanwhile; guesses below a dead node are of no use.
-            if self.tree.is_live(node):
-                for proposal in proposals:
-                    log_probability = math.log(max(proposal.probability, LEAST_PROBABILITY))
-                    self.tree.add(node, proposal.token, log_probability)
+        if self._speculator.has_model:
+            self._setup.control.on_drafted(len(nodes), took_s)
 
     async def _send(self, nodes: tuple[Node, ...]) -> None:
         grow = self.tree.compose(nodes, self._run_to)
@@ -223,8 +217,7 @@ class Answer:
             self.stats.downlink_bytes = self._link.received_bytes - self._opened_received_bytes
             self.stats.seconds = self._now() - self._began
             await self._link.close()
-            if self._draft is not None:
-                await self._draft.close()
+            await self._speculator.close()
 
     @staticmethod
     def _now() -> float:

@@ -13,6 +13,7 @@ from outrider.shared.errors import OutriderError, Reason
 CONTROLS = ("fixed", "ratio")
 PACES = ("patient", "eager")
 NO_DRAFTER = "none"
+LOOKUP = "lookup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,16 @@ class Drafting:
     gamma: int = 5
     branch: int = 1
     pace: str | None = None
+
+    @property
+    def model(self) -> str:
+        """What `drafter` says without lookups; "none" if that is all there is."""
+        return "+".join(part for part in self.drafter.split("+") if part != LOOKUP) or NO_DRAFTER
+
+    @property
+    def has_lookup(self) -> bool:
+        """Whether lookups in what has been read and written guess too."""
+        return LOOKUP in self.drafter.split("+")
 
     @property
     def is_eager(self) -> bool:

@@ -76,7 +76,7 @@ class Arms:
         self._log = None
         if experiment is None:
             return
-        if experiment.arm_b.drafter not in (arm_a.drafter, NO_DRAFTER):
+        if experiment.arm_b.model not in (arm_a.model, NO_DRAFTER):
             raise OutriderError(
                 Reason.USAGE,
                 f"arm b of the experiment: drafter = {experiment.arm_b.drafter!r}: both arms share one loaded drafter;"

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from outrider.cloud.server import ServerConfig, running_server
+from outrider.cloud.session import SessionLimits
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.harness.echo_server import stdin_lines
 from outrider.harness.helper_process import HelperProcess, helper_process
@@ -35,6 +36,7 @@ class ReplayConfig(BaseModel):
     target: TargetProfile
     max_slots: int
     max_branches: int
+    lookup_nodes: int
 
 
 class ReplayServer:
@@ -67,7 +69,8 @@ async def _serve(config: ReplayConfig) -> None:
     target = ReplayTarget(
         recordings, config.target.pass_ms, max_slots=config.max_slots, max_branches=config.max_branches
     )
-    async with running_server(Verifier(target, VerifierConfig()), ServerConfig("127.0.0.1:0")) as port:
+    verifier = Verifier(target, VerifierConfig(session=SessionLimits(lookup_nodes=config.lookup_nodes)))
+    async with running_server(verifier, ServerConfig("127.0.0.1:0")) as port:
         _say({"listening": f"127.0.0.1:{port}"})
         commands = await stdin_lines()
         while line := await commands.readline():

@@ -20,10 +20,11 @@ NO_NODE = 0
 class Node:
     """One guessed token. `position` is its index in the answer; `node_id` is 0 until the node is sent.
 
-    `log_probability` is the drafter's estimate, natural log, that the whole path down to this node is right.
+    `log_probability` is the drafters' estimate, natural log, that the whole path down to this node is right. `expanded`
+    and `looked_up` say whose children it has: the draft model's, a lookup's.
     """
 
-    __slots__ = ("children", "expanded", "log_probability", "node_id", "parent", "position", "token")
+    __slots__ = ("children", "expanded", "log_probability", "looked_up", "node_id", "parent", "position", "token")
 
     def __init__(self, token: int, parent: Node | None, position: int) -> None:
         self.token = token
@@ -33,6 +34,7 @@ class Node:
         self.children: dict[int, Node] = {}
         self.log_probability = 0.0
         self.expanded = False
+        self.looked_up = False
 
     def subtree(self) -> Iterator[Node]:
         """This node and all below it, parents first."""
@@ -170,6 +172,13 @@ class DraftTree(TokenTree):
             child.log_probability = log_path
         child.log_probability = max(child.log_probability, log_path)
         return child
+
+    def revise(self, node: Node, log_probability: float) -> None:
+        """Take the step from its parent to `node` to be this likely (natural log); what hangs below follows."""
+        assert node.parent is not None, "the root is certain"
+        change = node.parent.log_probability + log_probability - node.log_probability
+        for below in node.subtree():
+            below.log_probability += change
 
     def compose(self, nodes: Sequence[Node], run_to: int = 0) -> Grow:
         """Give ids to the unsent `nodes` (parents sent earlier or earlier in the list) and pack them."""

@@ -36,6 +36,7 @@ def verifier(
     max_run_ahead: Annotated[
         int, typer.Option(min=1, help="Tokens that a session may have decoded ahead of its edge.")
     ] = 1024,
+    lookup: Annotated[int, typer.Option(min=0, max=64, help="Guesses a pass that the verifier looks up itself.")] = 0,
     max_rows: Annotated[int, typer.Option(min=64, max=1024, help="Rows of one pass over all sessions.")] = 512,
     dtype: Annotated[
         Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="For transformers targets.", show_default="fp32")
@@ -73,7 +74,9 @@ def verifier(
     )
     config = VerifierConfig(
         max_rows=max_rows,
-        session=SessionLimits(window=window, max_run_ahead=max_run_ahead, prefill_chunk=min(256, max_rows)),
+        session=SessionLimits(
+            window=window, max_run_ahead=max_run_ahead, prefill_chunk=min(256, max_rows), lookup_nodes=lookup
+        ),
         revision=revision_of(target),
     )
     server_config = ServerConfig(listen=listen, reflection=reflection)

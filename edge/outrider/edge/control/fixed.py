@@ -42,7 +42,7 @@ class FixedControl(Control):
                 break
             branches_left = max(0, branches_left - (len(node.children) - 1))
             fresh.extend(child for child in node.children.values() if not child.node_id)
-            # The drafter's first choice was added first.
-            node = next(iter(node.children.values()))
+            # Of equals the one that was added first.
+            node = max(node.children.values(), key=lambda child: child.log_probability)
         room = bounds.window - tree.live_count
         return Send(tuple(fresh[:room])) if fresh and room > 0 else Wait()

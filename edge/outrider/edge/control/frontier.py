@@ -40,10 +40,8 @@ def survey(tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds) -> Fron
     stack = [tree.root]
     while stack:
         node = stack.pop()
-        if not node.expanded:
-            if bounds.may_expand(node, tree):
-                open_nodes.append((math.exp(node.log_probability - base), node))
-            continue
+        if not node.expanded and bounds.may_expand(node, tree):
+            open_nodes.append((math.exp(node.log_probability - base), node))
         is_first = not any(child.node_id for child in node.children.values())
         below: list[Node] = []
         for child in sorted(node.children.values(), key=lambda child: -child.log_probability):

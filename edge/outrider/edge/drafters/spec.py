@@ -12,7 +12,10 @@ from outrider.shared.messages import VerifierInfo
 from outrider.shared.models.store import default_store
 
 DEFAULT_DRAFTER = "llama:qwen2.5-coder-0.5b"
-FORMS = "llama:NAME-or-path, scripted:right, scripted:wrong, scripted:right-then-wrong:N, tiny:DEVIATION, none"
+FORMS = (
+    "llama:NAME-or-path, lookup, llama:NAME-or-path+lookup, scripted:right, scripted:wrong, "
+    "scripted:right-then-wrong:N, tiny:DEVIATION, none"
+)
 # The prompt is made with the target's template, so the draft model's own is never used. Its stop ids need only be
 # among the target's, which differ by file format for one and the same model.
 _FREE_FIELDS = frozenset({"template", "stop_ids"})

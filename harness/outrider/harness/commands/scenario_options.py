@@ -37,7 +37,8 @@ class ScenarioOptions:
     trace: Annotated[
         str | None, typer.Option(metavar="FILE.csv", help="Recorded round trips, time_s,rtt_ms, in place of a mean.")
     ] = None
-    drafter: Annotated[str | None, typer.Option(help="What guesses: recorded or none.")] = None
+    drafter: Annotated[str | None, typer.Option(help="What guesses: recorded, lookup, recorded+lookup or none.")] = None
+    cloud_lookup: Annotated[int | None, typer.Option(help="Guesses a pass that the verifier looks up itself.")] = None
     branch: Annotated[int | None, typer.Option(help="Children of each node that is expanded.")] = None
     clock: Annotated[str | None, typer.Option(help="virtual, or wall for real gRPC.")] = None
     emulator: Annotated[

@@ -122,6 +122,7 @@ class _Edge:
                 stop_ids=self._info.stop_ids,
                 control=self._setup.drafting.make_control(),
                 eager=self._setup.is_eager,
+                lookup=self._setup.drafting.has_lookup,
             ),
             self._open_link(self.number),
             draft,

@@ -24,7 +24,7 @@ from outrider.harness.profiles import (
     pick,
 )
 from outrider.harness.recording.library import RecordingSet
-from outrider.harness.simulation.setup import NO_DRAFTER, RECORDED_DRAFTER, Setup
+from outrider.harness.simulation.setup import RECORDED_DRAFTER, Setup
 from outrider.shared.errors import OutriderError, Reason
 
 BaselineName = Literal["streaming", "colocated", "batched", "stop_and_wait", "draft_only", "rtt_zero", "oracle"]
@@ -72,7 +72,8 @@ class Scenario(BaseModel):
     rtt_ms: NonNegative | None = None
     trace: str | None = None
     sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS)] = 1
-    drafter: Literal["recorded", "none"] = "recorded"
+    drafter: Literal["recorded", "recorded+lookup", "lookup", "none"] = RECORDED_DRAFTER
+    cloud_lookup: Annotated[int, Field(ge=0, le=64)] = 0
     control: str = "fixed"
     gamma: Annotated[int, Field(ge=1, le=256)] = 5
     branch: Annotated[int, Field(ge=1, le=64)] = 1
@@ -122,12 +123,13 @@ def resolve(scenario: Scenario) -> Setup:
         device=_device(scenario),
         link=_link(scenario),
         drafting=Drafting(
-            drafter=RECORDED_DRAFTER if scenario.drafter == "recorded" else NO_DRAFTER,
+            drafter=scenario.drafter,
             control=scenario.control,
             gamma=scenario.gamma,
             branch=scenario.branch,
             pace=scenario.pace,
         ),
+        cloud_lookup=scenario.cloud_lookup,
         sessions=scenario.sessions,
         seed=scenario.seed,
         max_tokens=scenario.max_tokens,

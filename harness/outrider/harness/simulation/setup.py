@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from outrider.edge.drafting import Drafting
 from outrider.harness.links import LinkProfile
@@ -11,14 +12,15 @@ from outrider.harness.recording.format import Recording
 from outrider.harness.recording.library import RecordingSet
 
 NO_DRAFTER = "none"
-RECORDED_DRAFTER = "recorded"
+RECORDED_DRAFTER: Final = "recorded"
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """`sessions` devices, each with a link of its own, answer the recorded prompts, up to `max_tokens` tokens each.
 
-    `cloud_drafter` is the draft model on the target's accelerator, for the baselines that have one there.
+    `cloud_lookup` guesses a pass are the verifier's own. `cloud_drafter` is the draft model on the target's
+    accelerator, for the baselines that have one there.
     """
 
     recordings: RecordingSet
@@ -27,14 +29,15 @@ class Setup:
     device: DrafterProfile
     link: LinkProfile
     drafting: Drafting
+    cloud_lookup: int = 0
     sessions: int = 1
     seed: int = 1
     max_tokens: int | None = None
 
     @property
     def drafts(self) -> bool:
-        """Whether devices draft at all."""
-        return self.drafting.drafter != NO_DRAFTER
+        """Whether devices draft with their model."""
+        return self.drafting.model != NO_DRAFTER
 
     @property
     def is_eager(self) -> bool:

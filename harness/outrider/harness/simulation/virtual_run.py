@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outrider.cloud.session import SessionLimits
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.harness import virtual_time
 from outrider.harness.memory_link import MemoryEdgeLink, MemoryPort, Observer
@@ -35,7 +36,7 @@ def replay_target(setup: Setup) -> ReplayTarget:
 
 async def _decode_in_memory(setup: Setup, observer: Observer | None) -> Run:
     target = replay_target(setup)
-    verifier = Verifier(target, VerifierConfig())
+    verifier = Verifier(target, VerifierConfig(session=SessionLimits(lookup_nodes=setup.cloud_lookup)))
     async with verifier.running(), MemoryPort.listening(verifier) as port:
 
         def open_link(session: int) -> MemoryEdgeLink:

@@ -135,6 +135,7 @@ def _hand_over(setup: Setup, folder: Path) -> ReplayConfig:
         target=setup.target,
         max_slots=setup.sessions * SLOTS_A_SESSION,
         max_branches=MAX_BRANCHES,
+        lookup_nodes=setup.cloud_lookup,
     )
 
 

@@ -1,0 +1,89 @@
+"""Lookups at both ends: they change what is guessed and how fast it goes, never the text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.cloud.session import SessionLimits
+from outrider.cloud.targets.tiny import TinyEngine
+from outrider.cloud.verifier import Verifier, VerifierConfig
+from outrider.edge.answer import Answer, AnswerSetup
+from outrider.edge.control.base import Control
+from outrider.edge.control.fixed import FixedControl
+from outrider.edge.control.ratio import RatioControl
+from outrider.edge.drafters.tiny import TinyDrafter
+from outrider.harness import virtual_time
+from outrider.harness.inline_target import InlineTarget
+from outrider.harness.links import LinkProfile
+from outrider.harness.memory_link import MemoryPort
+from outrider.harness.simulation.measures import measures
+from outrider.harness.simulation.scenario import Scenario, resolve
+from outrider.harness.simulation.virtual_run import run_virtual
+from outrider.shared.sampling.options import Sampling
+from simulation.world import PacedDraft, Task, chooser_of, drain, forty_ms, target_alone
+
+
+def repetitive(seed: int, letters: int) -> Task:
+    """An answer of a few letters only, in which every ending has occurred before and lookups are often wrong."""
+    bias = {97 + letter: 60.0 for letter in range(letters)}
+    return Task(seed=seed, sampling=Sampling(temperature=1.0, max_tokens=60, logit_bias=bias))
+
+
+async def answer(task: Task, control: Control, lookup_nodes: int, rtt_ms: float, *, eager: bool, model: bool) -> Answer:
+    limits = SessionLimits(lookup_nodes=lookup_nodes)
+    verifier = Verifier(InlineTarget(TinyEngine(), forty_ms), VerifierConfig(session=limits))
+    async with verifier.running(), MemoryPort.listening(verifier) as port:
+        info = verifier.info()
+        request = task.request()
+        draft = TinyDrafter(task.deviation).open(request.prompt_ids, chooser_of(request)) if model else None
+        setup = AnswerSetup(request, info.limits, info.stop_ids, control, eager, lookup=True)
+        link = port.connect(LinkProfile.of_rtt(rtt_ms), task.seed)
+        made = Answer(setup, link, PacedDraft(draft, task.draft_ms) if draft else None)
+        await drain(made)
+        return made
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    letters=st.integers(1, 4),
+    lookup_nodes=st.sampled_from([0, 3, 16]),
+    rtt_ms=st.sampled_from([0.0, 20.0, 300.0]),
+    eager=st.booleans(),
+    model=st.booleans(),
+    is_fixed=st.booleans(),
+)
+def test_the_text_is_the_targets_own(
+    seed: int, letters: int, lookup_nodes: int, rtt_ms: float, eager: bool, model: bool, is_fixed: bool
+) -> None:
+    task = repetitive(seed, letters)
+    control = FixedControl(5, 2) if is_fixed else RatioControl()
+    made = virtual_time.run(answer(task, control, lookup_nodes, rtt_ms, eager=eager, model=model))
+    assert list(made.tree.committed) == target_alone(task)
+    made.tree.check_integrity()
+    assert made.stats.walked <= made.stats.checked
+
+
+def test_what_the_verifier_looks_up_is_no_guess_of_the_edge() -> None:
+    task = repetitive(3, 1)
+    made = virtual_time.run(answer(task, FixedControl(1), 16, 20.0, eager=True, model=False))
+    assert made.stats.passes < 20, "one letter over and over is looked up"
+    assert sum(count * times for count, times in made.stats.accepted_histogram.items()) == made.stats.walked
+
+
+@pytest.mark.parametrize("pace", ["patient", "eager"])
+def test_lookups_save_passes_where_the_answer_repeats_the_prompt(pace: str) -> None:
+    def passes(drafter: str, cloud_lookup: int) -> float:
+        scenario = Scenario(
+            category=("edit",), control="ratio", pace=pace, drafter=drafter, cloud_lookup=cloud_lookup, rtt_ms=60
+        )  # type: ignore[arg-type]
+        result: float = measures(run_virtual(resolve(scenario)))["passes_per_token"]
+        return result
+
+    model, both = passes("recorded", 0), passes("recorded+lookup", 0)
+    assert both < 0.9 * model
+    assert passes("recorded", 16) < model
+    assert passes("lookup", 0) < 0.9
+    assert passes("none", 16) < 0.9
