@@ -78,7 +78,7 @@ def test_lookups_save_passes_where_the_answer_repeats_the_prompt(pace: str) -> N
     def passes(drafter: str, cloud_lookup: int) -> float:
         scenario = Scenario(
             category=("edit",), control="ratio", pace=pace, drafter=drafter, cloud_lookup=cloud_lookup, rtt_ms=60
-        )  # type: ignore[arg-type]
+        )
         result: float = measures(run_virtual(resolve(scenario)))["passes_per_token"]
         return result
 

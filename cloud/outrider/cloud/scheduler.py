@@ -1,13 +1,15 @@
-"""Packs what all sessions want into one pass of the target at a time: collect, pass, commit. Sessions that have nothing
-to check are left out; those left out for lack of room come first in the next pass.
+"""Packs what all sessions want into one pass of the target at a time: gather, collect, pass, commit. Sessions that have
+nothing to check are left out; those left out for lack of room come first in the next pass.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from outrider.cloud.gathering import Gathering
 from outrider.cloud.incidents import internal_error
 from outrider.cloud.session import PassTiming, Session
 from outrider.cloud.target import PassWork, Target
@@ -21,9 +23,12 @@ class Scheduler:
     `on_idle_slot` is called with each session that has ended and is in no pass any more.
     """
 
-    def __init__(self, target: Target, max_rows: int, on_idle_slot: Callable[[Session], None]) -> None:
+    def __init__(
+        self, target: Target, max_rows: int, gather_passes: float, on_idle_slot: Callable[[Session], None]
+    ) -> None:
         self._target = target
         self._max_rows = max_rows
+        self._gathering = Gathering(gather_passes)
         self._on_idle_slot = on_idle_slot
         self._queue: deque[Session] = deque()
         self._wake = asyncio.Event()
@@ -38,6 +43,7 @@ class Scheduler:
         """Tell that `session` may have something to do now."""
         if session.ready_since is None and not session.in_pass:
             session.ready_since = self._now()
+            self._gathering.on_ready(session, session.ready_since)
         self._wake.set()
 
     def end(self, session: Session) -> None:
@@ -46,11 +52,19 @@ class Scheduler:
         session.released = True
         if not session.in_pass and session in self._queue:
             self._queue.remove(session)
+            self._gathering.forget(session)
             self._on_idle_slot(session)
 
     async def run(self) -> None:
         """The loop; ends only by cancellation."""
         while True:
+            hold_s = self._hold_s()
+            if hold_s > 0:
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(hold_s):
+                        await self._wake.wait()
+                continue
             batch = self._collect()
             if not batch:
                 self._wake.clear()
@@ -59,6 +73,25 @@ class Scheduler:
             await self._run_pass(batch)
             # Let what arrived during the pass be read before the next one is packed.
             await asyncio.sleep(0)
+
+    def _hold_s(self) -> float:
+        """For how long to wait for further guesses; 0 if nothing is wanted, or by somebody who is not to be kept."""
+        now = self._now()
+        wanting: list[Session] = []
+        others: list[Session] = []
+        for session in self._queue:
+            is_reading_prompt = len(session.sequence) - self._target.cached_length(session.slot) > 1
+            if session.finished:
+                continue
+            if not session.has_work and not is_reading_prompt:
+                others.append(session)
+                continue
+            if session.is_eager:
+                return 0.0
+            if session.ready_since is None:
+                session.ready_since = now
+            wanting.append(session)
+        return self._gathering.hold_s(wanting, others, now)
 
     def _collect(self) -> list[tuple[Session, PassWork]]:
         """The work of the next pass: sessions in turn, until the rows or the side branches run out."""
@@ -112,6 +145,8 @@ class Scheduler:
         finally:
             for session, _ in batch:
                 session.in_pass = False
+            self._gathering.on_pass([session for session, _ in batch], started, self._now())
+            for session, _ in batch:
                 if session.released:
                     self.end(session)
 

@@ -91,6 +91,11 @@ class Session:
         has_credit = self._tree.committed_length < self._run_to
         return not self.finished and (self.in_pass or self._tree.live_count > 0 or has_credit)
 
+    @property
+    def is_eager(self) -> bool:
+        """Whether it may go on without guesses, and not only by the one token that an edge without any asks for."""
+        return self._tree.committed_length + 1 < self._run_to
+
     def opened(self, reused_length: int) -> Opened:
         """The answer to Open."""
         return Opened(
