@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from outrider.cloud.gathering import Gathering
 from outrider.cloud.incidents import internal_error
@@ -17,18 +18,29 @@ from outrider.cloud.targets.contract import side_branches
 from outrider.cloud.walk import WalkResult
 
 
+@dataclass(frozen=True, slots=True)
+class PassLimits:
+    """What the operator says of passes: at most `max_rows` rows over all sessions, of which about `free_rows` cost next
+    to nothing. A pass that only patient sessions want may be held up for as long as `gather_passes` passes take, for
+    others' guesses that are about to come.
+    """
+
+    max_rows: int = 512
+    free_rows: int = 64
+    gather_passes: float = 4.0
+
+
 class Scheduler:
-    """Runs passes for as long as its task lives. `max_rows` bounds the rows of a pass over all sessions.
+    """Runs passes for as long as its task lives.
 
     `on_idle_slot` is called with each session that has ended and is in no pass any more.
     """
 
-    def __init__(
-        self, target: Target, max_rows: int, gather_passes: float, on_idle_slot: Callable[[Session], None]
-    ) -> None:
+    def __init__(self, target: Target, limits: PassLimits, on_idle_slot: Callable[[Session], None]) -> None:
         self._target = target
-        self._max_rows = max_rows
-        self._gathering = Gathering(gather_passes)
+        self._max_rows = limits.max_rows
+        self._free_rows = limits.free_rows
+        self._gathering = Gathering(limits.gather_passes)
         self._on_idle_slot = on_idle_slot
         self._queue: deque[Session] = deque()
         self._wake = asyncio.Event()
@@ -158,16 +170,17 @@ class Scheduler:
         pass_ns: int,
     ) -> None:
         self.passes += 1
-        load_percent = self._load_percent()
+        load_percent = self._load_percent(batch)
         for (session, _), waited_ns, result in zip(batch, queue_ns, results, strict=True):
             try:
                 session.complete(result, PassTiming(waited_ns, pass_ns, load_percent))
             except Exception as error:
                 _fail(session, error)
 
-    def _load_percent(self) -> int:
-        waiting = sum(1 for session in self._queue if session.ready_since is not None)
-        return min(100, 100 * waiting // max(1, self._target.spec.max_slots))
+    def _load_percent(self, batch: Sequence[tuple[Session, PassWork]]) -> int:
+        """50 for a pass with all the rows that are free, 100 for one with twice as many or more."""
+        rows = sum(len(work.rows.append) + len(work.rows.node_tokens) for _, work in batch)
+        return min(100, 50 * rows // self._free_rows)
 
     @staticmethod
     def _now() -> float:

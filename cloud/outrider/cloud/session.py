@@ -39,8 +39,8 @@ class SessionLimits:
 
 @dataclass(frozen=True, slots=True)
 class PassTiming:
-    """How long the session's work waited and how long the pass took, in nanoseconds; sessions waiting in percent of
-    the slots.
+    """How long the session's work waited and how long the pass took, in nanoseconds; and how full the pass was: 50
+    percent is as many rows as cost next to nothing.
     """
 
     queue_ns: int

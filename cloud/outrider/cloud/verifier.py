@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from outrider.cloud.incidents import internal_error
-from outrider.cloud.scheduler import Scheduler
+from outrider.cloud.scheduler import PassLimits, Scheduler
 from outrider.cloud.session import Session, SessionLimits
 from outrider.cloud.target import Target
 from outrider.shared.errors import OutriderError, Reason
@@ -42,12 +42,9 @@ MAX_STOP_IDS = 256
 
 @dataclass(frozen=True, slots=True)
 class VerifierConfig:
-    """What the operator sets. `max_rows` bounds the rows of one pass over all sessions. A pass that only patient
-    sessions want may be held up for as long as `gather_passes` passes take, for others' guesses that are about to come.
-    """
+    """What the operator sets, for passes and for each session."""
 
-    max_rows: int = 512
-    gather_passes: float = 4.0
+    passes: PassLimits = field(default_factory=PassLimits)
     session: SessionLimits = field(default_factory=SessionLimits)
     revision: str = ""
 
@@ -66,7 +63,7 @@ class Verifier:
     def __init__(self, target: Target, config: VerifierConfig) -> None:
         self._target = target
         self._config = config
-        self._scheduler = Scheduler(target, config.max_rows, config.gather_passes, self._release)
+        self._scheduler = Scheduler(target, config.passes, self._release)
         self._free = list(range(target.spec.max_slots))[::-1]
         self._parked: OrderedDict[str, _Parked] = OrderedDict()
         # Used as an ordered set: what is done to all of them is done in one order in every run.

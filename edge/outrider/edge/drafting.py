@@ -52,7 +52,7 @@ class Drafting:
             if getattr(self, name) not in known:
                 expected = ", ".join(value for value in known if value)
                 raise OutriderError(Reason.USAGE, f"--{name} {getattr(self, name)!r}: expected one of {expected}.")
-        return FixedControl(self.gamma, self.branch) if self.control == "fixed" else RatioControl()
+        return FixedControl(self.gamma, self.branch) if self.control == "fixed" else RatioControl(eager=self.is_eager)
 
     def settings(self) -> dict[str, str | int]:
         """What is really in effect, as results and logs say it."""

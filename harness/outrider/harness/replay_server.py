@@ -14,13 +14,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from outrider.cloud.server import ServerConfig, running_server
-from outrider.cloud.session import SessionLimits
-from outrider.cloud.verifier import Verifier, VerifierConfig
+from outrider.cloud.verifier import Verifier
 from outrider.harness.echo_server import stdin_lines
 from outrider.harness.helper_process import HelperProcess, helper_process
 from outrider.harness.profiles import TargetProfile
 from outrider.harness.recording.library import RecordingSet
 from outrider.harness.replay_target import ReplayTarget
+from outrider.harness.simulation.virtual_run import verifier_config
 from outrider.harness.usage import PassRecord
 from outrider.harness.wall_time import run
 from outrider.shared.errors import OutriderError
@@ -69,7 +69,7 @@ async def _serve(config: ReplayConfig) -> None:
     target = ReplayTarget(
         recordings, config.target.pass_ms, max_slots=config.max_slots, max_branches=config.max_branches
     )
-    verifier = Verifier(target, VerifierConfig(session=SessionLimits(lookup_nodes=config.lookup_nodes)))
+    verifier = Verifier(target, verifier_config(config.target, config.lookup_nodes))
     async with running_server(verifier, ServerConfig("127.0.0.1:0")) as port:
         _say({"listening": f"127.0.0.1:{port}"})
         commands = await stdin_lines()

@@ -20,18 +20,18 @@ def test_a_fast_drafter_close_by_helps_and_the_flags_give_what_is_promised() -> 
     plan = make_plan(setup)
     assert plan.helps
     assert plan.streaming["ms_per_token"] == PASS_MS
-    again = setup.with_drafting(gamma=plan.best.gamma, pace=plan.best.pace)
+    again = setup.with_drafting(control=plan.best.control, gamma=plan.best.gamma or 1, pace=plan.best.pace)
     assert measures(run_virtual(again))["ms_per_token"] == plan.best.result["ms_per_token"]
     text = "\n".join(plan_text(plan, setup, price_per_hour=8.0))
     assert f"Splitting helps: {plan.speedup:.2f} times" in text
-    assert f"Set: --control fixed --gamma {plan.best.gamma} --pace {plan.best.pace}" in text
+    assert f"Set: {plan.best.flags}" in text
     assert "a million tokens cost" in text
     price = plan_json(plan, setup, 8.0)["price_per_million_tokens"]["streaming"]
     assert price == pytest.approx(plan.streaming["accelerator_ms_per_token"] / 3.6 * 8, abs=1e-3)
 
 
 def test_break_even_is_where_the_gain_ends() -> None:
-    setup = make_setup(0.6, answers=2, tokens=64)
+    setup = replace(make_setup(0.6, answers=2, tokens=64), device=DrafterProfile(token_ms=24, prompt_token_ms=24))
     rtt_ms = make_plan(setup).break_even_rtt_ms
     assert rtt_ms is not None
     assert rtt_ms > 0

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from outrider.cloud.scheduler import PassLimits
 from outrider.cloud.server import ServerConfig, check_loopback, check_port_is_free, running_server
 from outrider.cloud.session import SessionLimits
 from outrider.cloud.target import EngineTarget
@@ -38,6 +39,12 @@ def verifier(
     ] = 1024,
     lookup: Annotated[int, typer.Option(min=0, max=64, help="Guesses a pass that the verifier looks up itself.")] = 0,
     max_rows: Annotated[int, typer.Option(min=64, max=1024, help="Rows of one pass over all sessions.")] = 512,
+    free_rows: Annotated[
+        int, typer.Option(min=1, help="Rows that cost a pass next to nothing; edges send less when it has more.")
+    ] = 64,
+    gather_passes: Annotated[
+        float, typer.Option(min=0, help="For how many passes' time patient sessions may wait for each other.")
+    ] = 4.0,
     dtype: Annotated[
         Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="For transformers targets.", show_default="fp32")
     ] = None,
@@ -73,7 +80,7 @@ def verifier(
         threads=threads,
     )
     config = VerifierConfig(
-        max_rows=max_rows,
+        passes=PassLimits(max_rows, free_rows, gather_passes),
         session=SessionLimits(
             window=window, max_run_ahead=max_run_ahead, prefill_chunk=min(256, max_rows), lookup_nodes=lookup
         ),

@@ -27,12 +27,19 @@ class DraftCost:
             further_s = max(0.0, took_s - self._single_s) / (text_count - 1)
             self._further_s = further_s if self._further_s is None else _mean(self._further_s, further_s)
 
+    def step_s(self, text_count: int) -> float | None:
+        """What a step over `text_count` texts takes; None until one is measured."""
+        if self._single_s is None or self._single_s == float("inf"):
+            return None
+        further_s = self._single_s * FIRST_GUESS if self._further_s is None else self._further_s
+        return self._single_s + further_s * max(0, text_count - 1)
+
     @property
     def further_share(self) -> float:
-        """What a further text costs, as a share of a step over one."""
+        """What a further text costs, as a share of a step over one; at most 1, as it could have that step."""
         if self._further_s is None or self._single_s is None or not 0 < self._single_s < float("inf"):
             return FIRST_GUESS
-        return self._further_s / self._single_s
+        return min(1.0, self._further_s / self._single_s)
 
 
 def _mean(old: float, new: float) -> float:

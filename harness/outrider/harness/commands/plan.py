@@ -119,7 +119,7 @@ def plan_text(made: Plan, setup: Setup, price_per_hour: float | None) -> list[st
         "",
         f"  {'':<28}{'ms/token':>10}{'first ms':>10}{'passes/token':>14}{'accelerator ms/token':>22}",
         _row("plain streaming", alone),
-        _row(f"outrider, {made.best.pace}, γ {made.best.gamma}", best),
+        _row(f"outrider, {made.best.label}", best),
         _row(f"co-located, γ {together['settings']['gamma']}", together),
         _row("oracle (a bound)", made.oracle),
         "",

@@ -10,17 +10,13 @@ from typing import Annotated
 
 import typer
 
-from outrider.edge.commands.compare import BenchPrompt, read_prompts
+from outrider.edge.commands.compare import read_prompts
 from outrider.edge.commands.options import SamplingOptions, with_option_groups
 from outrider.harness.recording.format import Recording
 from outrider.harness.recording.pair import Pair
-from outrider.harness.recording.store import read_recording, recording_path, write_recording
+from outrider.harness.recording.session import PROMPT_ROOM, first_choices_right, read_same, seeded_prompts
+from outrider.harness.recording.store import recording_path, write_recording
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
-from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.sampling.options import MAX_SEED, Sampling
-
-# Room for a prompt beside the answer, unless --context says otherwise.
-PROMPT_ROOM = 512
 
 
 @with_option_groups
@@ -46,15 +42,13 @@ def record(
     skipped, so an interrupted run can be started again. The n-th prompt of the file gets the seed plus n - 1.
     """
     options = sampling.make()
-    if options.stop:
-        raise OutriderError(Reason.USAGE, "--stop: a recording holds ids; stop texts are the edge's business.")
-    chosen = _choose(prompts, options, category, limit)
+    chosen = seeded_prompts(read_prompts([], prompts), options, category or (), limit, str(prompts))
     counts = {"recorded": 0, "skipped": 0, "tokens": 0, "bytes": 0}
     with contextlib.closing(Pair.load(target, draft, context or options.max_tokens + PROMPT_ROOM)) as pair:
         for index, (prompt, seeded) in enumerate(chosen):
             path = recording_path(out, prompt.id)
             if path.exists():
-                _check_same(pair, prompt, seeded, path)
+                read_same(path, pair.header_fields(prompt, seeded))
                 counts["skipped"] += 1
                 continue
             began = time.monotonic()
@@ -70,44 +64,11 @@ def record(
     return 0
 
 
-def _choose(
-    file: Path, options: Sampling, categories: list[str] | None, limit: int | None
-) -> list[tuple[BenchPrompt, Sampling]]:
-    """The prompts to record, each with its seed, which does not depend on what else is chosen."""
-    first = options.seed or 0
-    seeded = [
-        (prompt, options.model_copy(update={"seed": (first + index) & MAX_SEED}))
-        for index, prompt in enumerate(read_prompts([], file))
-        if not categories or prompt.category in categories
-    ][:limit]
-    if not seeded:
-        raise OutriderError(Reason.USAGE, f"{file}: no prompt is left to record.")
-    ids = [prompt.id for prompt, _ in seeded]
-    for prompt_id in ids:
-        recording_path(Path(), prompt_id)
-        if ids.count(prompt_id) > 1:
-            raise OutriderError(Reason.FILE_UNREADABLE, f"{file}: two prompts have the id {prompt_id}.")
-    return seeded
-
-
-def _check_same(pair: Pair, prompt: BenchPrompt, sampling: Sampling, path: Path) -> None:
-    """Raise USAGE if what stands at `path` is not what this run would record there."""
-    header = read_recording(path).header
-    for field, expected in pair.header_fields(prompt, sampling).items():
-        if getattr(header, field) != expected:
-            raise OutriderError(
-                Reason.USAGE, f"{path} was recorded with another {field}; remove it or choose another --out."
-            )
-
-
 def _print_progress(counter: str, recording: Recording, seconds: float) -> None:
-    first_right = sum(
-        row[0] == token for row, token in zip(recording.draft.ids.tolist(), recording.answer_ids, strict=True)
-    )
-    length = len(recording.answer_ids)
     print(
-        f"{counter} {recording.header.id}: {length} tokens, {recording.header.finish_reason.value}, drafter right at "
-        f"{first_right / length:.3f}, {len(recording.branches.positions)} branches, {seconds:.1f} s",
+        f"{counter} {recording.header.id}: {len(recording.answer_ids)} tokens, {recording.header.finish_reason.value}, "
+        f"drafter right at {first_choices_right(recording):.3f}, {len(recording.branches.positions)} branches, "
+        f"{seconds:.1f} s",
         file=sys.stderr,
         flush=True,
     )

@@ -23,7 +23,9 @@ def sweep(
     options: ScenarioOptions,
     grid: GridOptions,
     scenario: ScenarioArgument = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at the same time.", show_default="cores")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Processes at the same time.", show_default="cores")
+    ] = None,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
 ) -> None:

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
-from outrider.cloud.targets.base import Engine
-from outrider.cloud.targets.spec import TargetConfig, make_engine
-from outrider.edge.chat_template import ChatTemplate
 from outrider.edge.commands.compare import BenchPrompt
-from outrider.edge.tokenizer import LlamaTokenizer, PlainTokenizer
 from outrider.harness.recording.draft_rows import DraftRows
-from outrider.harness.recording.format import DEPTH, Header, ModelIdentity, RecordedIds, Recording, TargetSettings
-from outrider.harness.recording.recorder import record_answer
+from outrider.harness.recording.format import DEPTH, Header, ModelIdentity, RecordedIds, Recording
+from outrider.harness.recording.recorder import TargetAnswer, record_answer
+from outrider.harness.recording.recording_target import TINY, RecordingTarget, identity_of
 from outrider.harness.recording.tiny_rows import TinyDraftRows
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.models.store import default_store
 from outrider.shared.sampling.options import Sampling
-from outrider.shared.tiny import tiny_vocabulary
 from outrider.shared.version import software_version
 from outrider.shared.vocabulary import Vocabulary
 
-TINY = "tiny"
-# One slot, and a second stream for the probe of exact numerics.
-MAX_BRANCHES = 1
 # Fields that need not agree, as for any drafter: the target's template makes the prompt.
 _FREE_FIELDS = frozenset({"template", "stop_ids"})
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A loaded target and draft model, and the target's chat template."""
+    """A loaded target and draft model."""
 
-    engine: Engine
+    target: RecordingTarget
     draft: DraftRows
-    template: ChatTemplate
-    target_identity: ModelIdentity
     draft_identity: ModelIdentity
 
     @classmethod
@@ -45,66 +34,74 @@ class Pair:
 
         `context_length` bounds prompt and answer. Raises VOCABULARY_MISMATCH and what loading raises.
         """
-        engine = make_engine(
-            TargetConfig(
-                spec=TINY if target == TINY else f"llama:{target}",
-                context_length=context_length,
-                max_sessions=1,
-                max_branches=MAX_BRANCHES,
-            )
-        )
+        loaded = RecordingTarget.load(target, context_length)
         try:
-            rows = _load_draft(draft, context_length)
-            field = rows.vocabulary.fingerprint.first_difference(engine.vocabulary.fingerprint, ignore=_FREE_FIELDS)
-            if field is not None:
-                raise OutriderError(Reason.VOCABULARY_MISMATCH, f"{draft} and {target} differ in {field}.")
-            tokenizer = _TinyTokenizer() if target == TINY else LlamaTokenizer(default_store().resolve(target))
-            template = ChatTemplate(tokenizer, engine.vocabulary.template)
+            return cls.of(loaded, draft)
         except BaseException:
-            engine.close()
+            loaded.close()
             raise
-        return cls(engine, rows, template, _identity(target), _identity(draft))
+
+    @classmethod
+    def of(cls, target: RecordingTarget, draft: str) -> Pair:
+        """A loaded target with a draft model, which is loaded; close only that (`draft`) if the target is to stay."""
+        identity = identity_of(draft)
+        rows = _load_draft(draft, target.engine.spec.context_length)
+        try:
+            _check_vocabulary(draft, rows.vocabulary, target)
+        except BaseException:
+            rows.close()
+            raise
+        return cls(target, rows, identity)
 
     def close(self) -> None:
         """Free both models."""
         self.draft.close()
-        self.engine.close()
+        self.target.close()
 
     def header_fields(self, prompt: BenchPrompt, sampling: Sampling) -> dict[str, object]:
         """What a recording of `prompt` says before anything is computed."""
-        spec = self.engine.spec
-        return {
-            "id": prompt.id,
-            "category": prompt.category,
-            "prompt": prompt.prompt,
-            "sampling": sampling,
-            "draft": self.draft_identity,
-            "target": self.target_identity,
-            "target_settings": TargetSettings(
-                engine=spec.kind, numerics=spec.numerics, near_tie_gap=spec.near_tie_gap, settings=spec.settings
-            ),
+        return header_fields(self.target.identity, self.draft_identity, prompt, sampling) | {
+            "target_settings": self.target.settings
         }
 
-    def record(self, prompt: BenchPrompt, sampling: Sampling) -> Recording:
-        """Record `prompt`; `sampling` has its seed. Raises PROMPT_TOO_LONG where the whole answer would not fit."""
-        prompt_ids = self.template.prompt_ids([{"role": "user", "content": prompt.prompt}])
-        needed, context = len(prompt_ids) + sampling.max_tokens, self.engine.spec.context_length
+    def record(self, prompt: BenchPrompt, sampling: Sampling, known: Recording | None = None) -> Recording:
+        """Record `prompt`; `sampling` has its seed. Of `known`, a recording of it with another draft model, the
+        target's answer is taken over. Raises PROMPT_TOO_LONG where the whole answer would not fit.
+        """
+        engine = self.target.engine
+        prompt_ids = self.target.prompt_ids(prompt.prompt)
+        needed, context = len(prompt_ids) + sampling.max_tokens, engine.spec.context_length
         if needed > context:
             raise OutriderError(
                 Reason.PROMPT_TOO_LONG, f"{prompt.id}: prompt and answer need {needed} tokens, context {context}."
             )
-        recorded = record_answer(self.engine, self.draft, prompt_ids, sampling)
+        answer = None if known is None else _answer_of(known)
+        recorded = record_answer(engine, self.draft, prompt_ids, sampling, answer)
         header = Header.model_validate(
             self.header_fields(prompt, sampling)
             | {
                 "finish_reason": recorded.finish_reason,
-                "vocabulary": _recorded_ids(self.engine.vocabulary, recorded.answer_ids),
+                "vocabulary": _recorded_ids(engine.vocabulary, recorded.answer_ids),
                 "software_version": software_version(),
             }
         )
         return Recording(
             header, tuple(prompt_ids), recorded.answer_ids, recorded.draft, recorded.target, recorded.branches
         )
+
+
+def header_fields(
+    target: ModelIdentity, draft: ModelIdentity, prompt: BenchPrompt, sampling: Sampling
+) -> dict[str, object]:
+    """What a recording of `prompt` says before a model is loaded."""
+    return {
+        "id": prompt.id,
+        "category": prompt.category,
+        "prompt": prompt.prompt,
+        "sampling": sampling,
+        "draft": draft,
+        "target": target,
+    }
 
 
 def _load_draft(name: str, context_length: int) -> DraftRows:
@@ -119,13 +116,18 @@ def _load_draft(name: str, context_length: int) -> DraftRows:
         raise OutriderError(Reason.USAGE, f"--draft {name}: expected tiny:DEVIATION.") from None
 
 
-def _identity(name: str) -> ModelIdentity:
-    if name.partition(":")[0] == TINY:
-        return ModelIdentity(name=name, sha256=hashlib.sha256().hexdigest())
-    path = default_store().resolve(name)
-    with path.open("rb") as handle:
-        digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    return ModelIdentity(name=path.stem if Path(name) == path else name, sha256=digest)
+def _check_vocabulary(draft: str, vocabulary: Vocabulary, target: RecordingTarget) -> None:
+    """Raise VOCABULARY_MISMATCH where the product would refuse the drafter."""
+    theirs = target.engine.vocabulary
+    field = vocabulary.fingerprint.first_difference(theirs.fingerprint, ignore=_FREE_FIELDS)
+    if field is None and not vocabulary.stop_ids <= theirs.stop_ids:
+        field = "stop_ids"
+    if field is not None:
+        raise OutriderError(Reason.VOCABULARY_MISMATCH, f"{draft} and {target.name} differ in {field}.")
+
+
+def _answer_of(recording: Recording) -> TargetAnswer:
+    return TargetAnswer(recording.answer_ids, recording.header.finish_reason, recording.target)
 
 
 def _recorded_ids(vocabulary: Vocabulary, answer_ids: tuple[int, ...]) -> RecordedIds:
@@ -136,19 +138,3 @@ def _recorded_ids(vocabulary: Vocabulary, answer_ids: tuple[int, ...]) -> Record
         fingerprint=vocabulary.fingerprint,
         pieces={token: vocabulary.pieces[token].decode("latin-1") for token in sorted(set(answer_ids))},
     )
-
-
-class _TinyTokenizer(PlainTokenizer):
-    """The pseudo model's bytes."""
-
-    def __init__(self) -> None:
-        self._vocabulary = tiny_vocabulary()
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """See `PlainTokenizer.vocabulary`."""
-        return self._vocabulary
-
-    def encode(self, text: str) -> list[int]:
-        """See `PlainTokenizer.encode`."""
-        return list(text.encode())

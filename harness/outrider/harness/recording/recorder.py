@@ -34,6 +34,15 @@ NOISE_ROWS = 160
 
 
 @dataclass(frozen=True, slots=True)
+class TargetAnswer:
+    """The target's own answer and what it thought at each position; the same for every draft model."""
+
+    ids: tuple[int, ...]
+    finish_reason: FinishReason
+    ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """What one answer gave; see `outrider.harness.recording.format`."""
 
@@ -44,8 +53,15 @@ class Recorded:
     branches: Branches
 
 
-def record_answer(engine: Engine, draft: DraftRows, prompt_ids: Sequence[int], sampling: Sampling) -> Recorded:
-    """Record the target's answer to `prompt_ids`; `sampling` has its seed. Takes slot 0 of the engine.
+def record_answer(
+    engine: Engine,
+    draft: DraftRows,
+    prompt_ids: Sequence[int],
+    sampling: Sampling,
+    known: TargetAnswer | None = None,
+) -> Recorded:
+    """Record the target's answer to `prompt_ids`; `sampling` has its seed. Takes slot 0 of the engine, unless the
+    answer is `known` from an earlier recording with these arguments: then the target computes nothing.
 
     Raises PROMPT_TOO_LONG where the engine's context has no room for an answer.
     """
@@ -57,17 +73,16 @@ def record_answer(engine: Engine, draft: DraftRows, prompt_ids: Sequence[int], s
         )
     chooser = Chooser(sampling, sampling.seed, prompt_ids, engine.vocabulary.size, NoiseRows(NOISE_ROWS))
     rules = WalkRules(chooser, engine.vocabulary.stop_ids, min(sampling.max_tokens, room))
-    answer, finish_reason, target = _decode(engine, prompt_ids, rules)
+    target = known or _decode(engine, prompt_ids, rules)
+    answer = list(target.ids)
     along = [chooser.rank(row, answer[:length], WIDTH) for length, row in enumerate(draft.along(prompt_ids, answer))]
     ranking = make_ranking(along, WIDTH)
     branches = _lead_off(draft, chooser, answer, ranking, rules.stop_ids)
-    return Recorded(tuple(answer), finish_reason, ranking, make_ranking(target, WIDTH), branches)
+    return Recorded(target.ids, target.finish_reason, ranking, target.ranking, branches)
 
 
-def _decode(
-    engine: Engine, prompt_ids: Sequence[int], rules: WalkRules
-) -> tuple[list[int], FinishReason, list[list[Candidate]]]:
-    """The answer as a session without guesses commits it, and the target's ranking at each position."""
+def _decode(engine: Engine, prompt_ids: Sequence[int], rules: WalkRules) -> TargetAnswer:
+    """The answer as a session without guesses commits it."""
     engine.rewind(SLOT, 0)
     for start in range(0, len(prompt_ids) - 1, PREFILL_CHUNK):
         chunk = prompt_ids[start : min(start + PREFILL_CHUNK, len(prompt_ids) - 1)]
@@ -85,7 +100,7 @@ def _decode(
         token = result.correction
         answer.append(token)
         if result.finish is not None:
-            return answer, result.finish, ranked
+            return TargetAnswer(tuple(answer), result.finish, make_ranking(ranked, WIDTH))
 
 
 def _lead_off(

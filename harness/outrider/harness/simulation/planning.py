@@ -30,17 +30,23 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Settings of the drafting flags, and what the product measured with them."""
+    """Drafting flags (no `gamma` where the policy needs none), and what the product measured with them."""
 
     control: str
-    gamma: int
+    gamma: int | None
     pace: str
     result: Result
 
     @property
     def flags(self) -> str:
         """As the command line takes them."""
-        return f"--control {self.control} --gamma {self.gamma} --pace {self.pace}"
+        gamma = "" if self.gamma is None else f" --gamma {self.gamma}"
+        return f"--control {self.control}{gamma} --pace {self.pace}"
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.control}, {self.pace}" if self.gamma is None else f"γ {self.gamma}, {self.pace}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +79,14 @@ def make_plan(setup: Setup) -> Plan:
     """Try the drafting flags over `setup` on the virtual clock."""
     rivals = simulate(Scenario(baselines=("streaming", "colocated", "oracle")), setup)["baselines"]
     alone = rivals["streaming"]
-    choices = list(_choices(setup, GAMMAS))
-    no_slower = [choice for choice in choices if choice.result["ms_per_token"] <= alone["ms_per_token"]]
+    tried = list(choices(setup))
+    no_slower = [choice for choice in tried if choice.result["ms_per_token"] <= alone["ms_per_token"]]
     return Plan(
         acceptance=_acceptance(setup.recordings),
         streaming=alone,
         colocated=rivals["colocated"],
         oracle=rivals["oracle"],
-        best=min(choices, key=lambda choice: choice.result["ms_per_token"]),
+        best=min(tried, key=lambda choice: choice.result["ms_per_token"]),
         cheapest=min(no_slower, key=lambda choice: choice.result["accelerator_ms_per_token"], default=None),
         break_even_rtt_ms=_break_even_rtt_ms(setup, alone["ms_per_token"]),
     )
@@ -92,8 +98,10 @@ def _acceptance(recordings: RecordingSet) -> float:
     return float(np.concatenate(hits).mean())
 
 
-def _choices(setup: Setup, gammas: Iterable[int]) -> Iterable[Choice]:
+def choices(setup: Setup, gammas: Iterable[int] = GAMMAS) -> Iterable[Choice]:
+    """The drafting flags worth trying, run on the virtual clock one by one."""
     for pace in PACES:
+        yield Choice("ratio", None, pace, measures(run_virtual(setup.with_drafting(control="ratio", pace=pace))))
         for gamma in gammas:
             changed = setup.with_drafting(control="fixed", gamma=gamma, pace=pace)
             yield Choice("fixed", gamma, pace, measures(run_virtual(changed)))
@@ -104,7 +112,7 @@ def _break_even_rtt_ms(setup: Setup, streaming_ms: float) -> float | None:
 
     def beats(rtt_ms: float) -> bool:
         link = LinkProfile.of_rtt(rtt_ms)
-        times = (choice.result["ms_per_token"] for choice in _choices(replace(setup, link=link), GAMMAS[1::2]))
+        times = (choice.result["ms_per_token"] for choice in choices(replace(setup, link=link), GAMMAS[1::2]))
         return any(streaming_ms >= LEAST_GAIN * ms for ms in times)
 
     if not beats(0.0):

@@ -47,7 +47,7 @@ def sweep(
     missing = [index for index, cell in enumerate(cells) if _key(cell) not in done]
     progress(len(cells) - len(missing), len(cells))
     write_whole(out, _lines(header, cells, done))
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(max(1, min(jobs, len(missing))), mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(_run_cell, scenarios[index]): cells[index] for index in missing}
         try:
             _collect(futures, out, done, lambda: progress(len(done), len(cells)))

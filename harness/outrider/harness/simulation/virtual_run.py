@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from outrider.cloud.scheduler import PassLimits
 from outrider.cloud.session import SessionLimits
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.harness import virtual_time
 from outrider.harness.memory_link import MemoryEdgeLink, MemoryPort, Observer
+from outrider.harness.profiles import TargetProfile
 from outrider.harness.replay_target import ReplayTarget
 from outrider.harness.simulation.decode import decode
 from outrider.harness.simulation.measures import Run
@@ -34,9 +38,16 @@ def replay_target(setup: Setup) -> ReplayTarget:
     )
 
 
+def verifier_config(target: TargetProfile, lookup_nodes: int) -> VerifierConfig:
+    """What the operator of such a target would set."""
+    limits = PassLimits()
+    free_rows = max(1, int(target.free_rows)) if target.row_ms else limits.max_rows
+    return VerifierConfig(replace(limits, free_rows=free_rows), SessionLimits(lookup_nodes=lookup_nodes))
+
+
 async def _decode_in_memory(setup: Setup, observer: Observer | None) -> Run:
     target = replay_target(setup)
-    verifier = Verifier(target, VerifierConfig(session=SessionLimits(lookup_nodes=setup.cloud_lookup)))
+    verifier = Verifier(target, verifier_config(setup.target, setup.cloud_lookup))
     async with verifier.running(), MemoryPort.listening(verifier) as port:
 
         def open_link(session: int) -> MemoryEdgeLink:
