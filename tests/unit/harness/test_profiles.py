@@ -24,7 +24,7 @@ session_ms = { value = 0, source = "measured" }
 
 def test_what_ships_is_whole_and_every_value_has_a_source() -> None:
     assert list(load_targets()) == ["70b-4xa100-40ms", "70b-4xa100-25ms", "70b-4xa100-limit", "1.5b-on-4xa100"]
-    assert {"phone-7b", "phone-1.5b", "laptop-7b", "laptop-1.5b", "desktop-7b", "desktop-1.5b", "lookup"} == set(
+    assert {"phone-7b", "phone-1.5b", "laptop-7b", "laptop-1.5b", "desktop-7b", "desktop-1.5b"} == set(
         load_drafters()
     )
     rtts_ms = {name: link.values.rtt_ms for name, link in load_links().items()}

@@ -12,6 +12,8 @@ from outrider.harness.profiles import DrafterProfile
 from outrider.harness.simulation.measures import measures
 from outrider.harness.simulation.planning import LEAST_GAIN, make_plan
 from outrider.harness.simulation.virtual_run import run_virtual
+from outrider.shared.errors import Reason
+from support.refusal import refused
 from unit.harness_simulation.setups import PASS_MS, make_setup
 
 
@@ -28,6 +30,23 @@ def test_a_fast_drafter_close_by_helps_and_the_flags_give_what_is_promised() -> 
     assert "a million tokens cost" in text
     price = plan_json(plan, setup, 8.0)["price_per_million_tokens"]["streaming"]
     assert price == pytest.approx(plan.streaming["accelerator_ms_per_token"] / 3.6 * 8, abs=1e-3)
+
+
+def test_costs_are_compared_with_streaming_to_as_many_at_once() -> None:
+    setup = make_setup(0.8, answers=4, sessions=4, tokens=40)
+    plan = make_plan(setup)
+    prices = plan_json(plan, setup, 8.0)["price_per_million_tokens"]
+    assert plan.batched["sessions"] == 4
+    assert plan.batched["accelerator_ms_per_token"] < 0.4 * plan.streaming["accelerator_ms_per_token"]
+    assert prices["streaming"] == pytest.approx(plan.batched["accelerator_ms_per_token"] / 3.6 * 8, abs=1e-3)
+    if plan.cheapest is not None:
+        ratio = plan.cheapest.result["accelerator_ms_per_token"] / plan.batched["accelerator_ms_per_token"]
+        assert ratio <= 1 / LEAST_GAIN
+
+
+def test_answers_of_one_update_are_too_short_to_plan_by() -> None:
+    with refused(Reason.USAGE, "too short"):
+        make_plan(make_setup(0.8, answers=1, tokens=1))
 
 
 def test_break_even_is_where_the_gain_ends() -> None:

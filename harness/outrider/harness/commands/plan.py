@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ from outrider.shared.errors import OutriderError, Reason
 
 SYNTHETIC_ANSWERS = 8
 SYNTHETIC_TOKENS = 128
+MOST_SYNTHETIC_TOKENS = 65_536
 MS_PER_HOUR = 3_600_000
 
 
@@ -43,6 +45,8 @@ def plan(
     log_level: LogLevelOption = None,
 ) -> None:
     """Try the drafting flags on the virtual clock and say what is best."""
+    if price_per_hour is not None and not math.isfinite(price_per_hour):
+        raise OutriderError(Reason.USAGE, f"--price-per-hour {price_per_hour}: expected a number.")
     chosen = scenario_of(scenario, options.given(), given_fields(single))
     setup = _setup(chosen, acceptance)
     made = make_plan(setup)
@@ -55,15 +59,24 @@ def plan(
 def _setup(scenario: Scenario, acceptance: float | None) -> Setup:
     if scenario.clock == "wall":
         raise OutriderError(Reason.USAGE, "clock = 'wall': a plan is made on the virtual clock.")
+    asked_for = sorted({"control", "gamma", "branch", "pace", "baselines"} & scenario.model_fields_set)
+    if asked_for:
+        raise OutriderError(Reason.USAGE, f"{asked_for[0]}: a plan tries the drafting flags and baselines itself.")
     setup = resolve(scenario)
     if acceptance is None:
         return setup
     if scenario.category:
         raise OutriderError(Reason.USAGE, "--acceptance and --category: guesses come from numbers or from recordings.")
+    answers, tokens = scenario.limit or SYNTHETIC_ANSWERS, scenario.max_tokens or SYNTHETIC_TOKENS
+    if answers * tokens > MOST_SYNTHETIC_TOKENS:
+        text = (
+            f"{answers} answers of {tokens} tokens: with --acceptance at most {MOST_SYNTHETIC_TOKENS} tokens together."
+        )
+        raise OutriderError(Reason.USAGE, text)
     made = synthetic_recordings(
         acceptance,
-        answers=scenario.limit or SYNTHETIC_ANSWERS,
-        tokens=scenario.max_tokens or SYNTHETIC_TOKENS,
+        answers=answers,
+        tokens=tokens,
         seed=scenario.seed,
     )
     return dataclasses.replace(setup, recordings=made)
@@ -90,12 +103,17 @@ def plan_json(made: Plan, setup: Setup, price_per_hour: float | None) -> dict[st
         else {
             name: _price(result, price_per_hour)
             for name, result in (
-                ("streaming", made.streaming),
+                ("streaming", made.batched),
                 ("best", best.result),
                 ("colocated", made.colocated),
             )
         },
-        "baselines": {"streaming": made.streaming, "colocated": made.colocated, "oracle": made.oracle},
+        "baselines": {
+            "streaming": made.streaming,
+            "batched": made.batched,
+            "colocated": made.colocated,
+            "oracle": made.oracle,
+        },
         "target_ms": setup.target.base_ms,
         "draft_ms": setup.device.token_ms,
         "rtt_ms": setup.link.rtt_ms,
@@ -119,6 +137,7 @@ def plan_text(made: Plan, setup: Setup, price_per_hour: float | None) -> list[st
         "",
         f"  {'':<28}{'ms/token':>10}{'first ms':>10}{'passes/token':>14}{'accelerator ms/token':>22}",
         _row("plain streaming", alone),
+        *([_row(f"streaming to {setup.sessions} at once", made.batched)] if setup.sessions > 1 else []),
         _row(f"outrider, {made.best.label}", best),
         _row(f"co-located, γ {together['settings']['gamma']}", together),
         _row("oracle (a bound)", made.oracle),
@@ -130,8 +149,8 @@ def plan_text(made: Plan, setup: Setup, price_per_hour: float | None) -> list[st
     ]
     if price_per_hour is not None:
         lines.append(
-            f"At {price_per_hour:g} an hour, a million tokens cost {_price(alone, price_per_hour):.2f} by plain "
-            f"streaming and {_price(best, price_per_hour):.2f} so (accelerator time only, at this load)."
+            f"At {price_per_hour:g} an hour, a million tokens cost {_price(made.batched, price_per_hour):.2f} by plain "
+            f"streaming to as many at once and {_price(best, price_per_hour):.2f} so (accelerator time only)."
         )
     return lines
 

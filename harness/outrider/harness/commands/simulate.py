@@ -30,6 +30,8 @@ from outrider.shared.files import write_whole
 
 logger = logging.getLogger(__name__)
 
+PRODUCT = "outrider"
+
 
 @with_option_groups
 def simulate(
@@ -68,7 +70,7 @@ def print_result(result: dict[str, Any]) -> None:
     for heading in ("ms/token", "speed-up", "first", "p95 gap", "passes", "accel."):
         table.add_column(heading, justify="right", no_wrap=True)
     streaming = result["baselines"].get("streaming", {}).get("ms_per_token")
-    for name, row in {"outrider": result, **result["baselines"]}.items():
+    for name, row in {PRODUCT: result, **result["baselines"]}.items():
         ms = row["ms_per_token"]
         table.add_row(
             _label(name, row),
@@ -83,8 +85,12 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def _label(name: str, row: dict[str, Any]) -> str:
-    gamma = row["settings"].get("gamma")
-    return f"{name} (γ {gamma})" if gamma else name
+    settings = row["settings"]
+    if name == PRODUCT and settings["drafter"] == "none":
+        return name
+    if name == PRODUCT and settings["control"] != "fixed":
+        return f"{name} ({settings['control']})"
+    return f"{name} (γ {settings['gamma']})" if "gamma" in settings else name
 
 
 def _number(value: float | None, digits: int = 1) -> str:

@@ -10,7 +10,7 @@ from outrider.harness.simulation.simulate import Result, simulate
 
 def fastest_choice(setup: Setup) -> Choice:
     """The choice of least ms/token among those that a plan tries. Some answer must have two tokens."""
-    return min(choices(setup), key=lambda choice: choice.result["ms_per_token"])
+    return min(choices(setup), key=lambda choice: choice.result["ms_per_token"] or float("inf"))
 
 
 def plain_streaming(setup: Setup) -> Result:

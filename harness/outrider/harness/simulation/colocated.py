@@ -89,7 +89,10 @@ class _Colocated:
         loop = asyncio.get_running_loop()
         up, down = (Channel(self._setup.link, way, self._setup.seed + session) for way in Direction)
         overhead = self._setup.link.overhead_bytes
+        judged = self._setup.judged(session)
         for number in count():
+            if number == judged:
+                quota_done.set()
             asked_s = loop.time()
             stream = self._make_stream(session, number, down)
             sizes = [part.ByteSize() + overhead for part in edge_message_to_pb(stream.request)]
@@ -99,15 +102,13 @@ class _Colocated:
             self._joined.set()
             await stream.done.wait()
             await asyncio.sleep(stream.updates[-1][0] - loop.time())
-            if number < self._setup.quota:
+            if number < judged:
                 trace = AnswerTrace(
                     stream.recording.header.id, asked_s, tuple(stream.updates), stream.accepted, stream.stats
                 )
                 self._traces.append(trace)
             else:
                 self._other_tokens += len(stream.answer)
-            if number + 1 == self._setup.quota:
-                quota_done.set()
 
     def _make_stream(self, session: int, number: int, down: Channel) -> _Stream:
         recording = self._setup.recording(session, number)
@@ -165,8 +166,8 @@ class _Colocated:
 
     def _work(self, stream: _Stream, guesses: list[int]) -> PassWork:
         missing = stream.missing(self._target.cached_length(stream.slot))
-        if len(missing) > 1:
-            return PassWork(SlotRows(stream.slot, missing[:-1][: self._prefill_chunk], want_logits=False))
+        if len(missing) > self._prefill_chunk:
+            return PassWork(SlotRows(stream.slot, missing[: self._prefill_chunk], want_logits=False))
         rows = SlotRows(stream.slot, missing, tuple(guesses), tuple(range(ROOT_PARENT, len(guesses) - 1)))
         return PassWork(rows, tuple(stream.answer), stream.rules)
 

@@ -101,12 +101,13 @@ class _Edge:
     async def run(self) -> None:
         """Answer until cancelled."""
         await asyncio.sleep(stagger_s(self.number))
+        judged = self._setup.judged(self.number)
         for answer in count():
-            await self._answer(self._setup.recording(self.number, answer), is_judged=answer < self._setup.quota)
-            if answer + 1 == self._setup.quota:
+            if answer == judged:
                 self.quota_done.set()
                 if self._setup.sessions == 1:
                     return
+            await self._answer(self._setup.recording(self.number, answer), is_judged=answer < judged)
 
     async def _answer(self, recording: Recording, is_judged: bool) -> None:
         loop = asyncio.get_running_loop()

@@ -1,5 +1,6 @@
 """The best that any policy could do with one draft model over one link, for somebody who knows the recording: only
-what will be accepted is drafted, and passes start when dynamic programming says so. A bound, not a product.
+what will be accepted is drafted, and passes start when dynamic programming says so, so that the last token is there as
+early as can be. A bound, not a product.
 
 The device drafts one level a step along the true text as long as the true token is among its top two; past a token
 that is not, it goes on when the commit of that token has reached it. A pass may start whenever the accelerator is
@@ -9,7 +10,6 @@ are the link's mean ones. One session has the accelerator to itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from outrider.cloud.session import SessionLimits
@@ -65,10 +65,11 @@ def best_schedule(setup: Setup, recording: Recording) -> Schedule:
     prompt = len(recording.prompt_ids)
     length = min(len(recording.answer_ids), setup.max_tokens or len(recording.answer_ids))
     run_length = _run_lengths(recording, length)
-    prefill_s = sum(setup.target.pass_ms(rows) for rows in _chunks(prompt - 1)) / 1000
+    prefill = _prefill(setup, prompt - 1, up_s)
+    prompt_read_s = prefill[-1].ended_s if prefill else up_s
     first_guess_s = setup.device.draft_ms(prompt) / 1000
     fronts: list[list[_State]] = [[] for _ in range(length + 1)]
-    fronts[0] = [_State(up_s + prefill_s, first_guess_s if run_length[0] else float("inf"))]
+    fronts[0] = [_State(prompt_read_s, first_guess_s if run_length[0] else float("inf"))]
     for position in range(length):
         for state in _undominated(fronts[position]):
             # As many guesses as there are in a row, but the last token of the answer is the pass's own.
@@ -86,7 +87,7 @@ def best_schedule(setup: Setup, recording: Recording) -> Schedule:
                         next_s = min(next_s, state.next_s + (accepted + 1) * step_s)
                 fronts[after].append(_State(free_s, next_s, began_s, accepted, state))
     best = min(fronts[length], key=lambda state: state.free_s)
-    return _schedule(setup, recording, _path(best), down_s)
+    return _schedule(setup, recording, prefill, _path(best))
 
 
 def _run_lengths(recording: Recording, length: int) -> list[int]:
@@ -99,9 +100,16 @@ def _run_lengths(recording: Recording, length: int) -> list[int]:
     return lengths
 
 
-def _chunks(rows: int) -> Iterable[int]:
+def _prefill(setup: Setup, rows: int, begin_s: float) -> list[PassRecord]:
+    """The passes that read the prompt but for its last token."""
     chunk = SessionLimits().prefill_chunk
-    return (min(chunk, rows - start) for start in range(0, rows, chunk))
+    passes: list[PassRecord] = []
+    for start in range(0, rows, chunk):
+        fed = min(chunk, rows - start)
+        end_s = begin_s + setup.target.pass_ms(fed) / 1000
+        passes.append(PassRecord(begin_s, end_s, fed, 1, 0))
+        begin_s = end_s
+    return passes
 
 
 def _undominated(states: list[_State]) -> list[_State]:
@@ -123,7 +131,8 @@ def _path(last: _State) -> list[_State]:
     return states[::-1]
 
 
-def _schedule(setup: Setup, recording: Recording, states: list[_State], down_s: float) -> Schedule:
+def _schedule(setup: Setup, recording: Recording, prefill: list[PassRecord], states: list[_State]) -> Schedule:
+    down_s = setup.link.steady().down_ms / 1000
     stats = AnswerStats()
     stats.passes = len(states)
     for state in states:
@@ -134,6 +143,6 @@ def _schedule(setup: Setup, recording: Recording, states: list[_State], down_s: 
     step_s = setup.device.draft_ms() / 1000
     return Schedule(
         trace=AnswerTrace(recording.header.id, 0.0, updates, accepted, stats),
-        passes=[PassRecord(s.began_s, s.free_s, s.accepted + 1, 1, s.accepted) for s in states],
+        passes=prefill + [PassRecord(s.began_s, s.free_s, s.accepted + 1, 1, s.accepted) for s in states],
         guesses=[DraftRecord(0.0, step_s)] * accepted,
     )

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from outrider.harness.links import LinkProfile
 from outrider.harness.recording.library import RecordingSet
 from outrider.harness.simulation.measures import measures
 from outrider.harness.simulation.scenario import Scenario
 from outrider.harness.simulation.setup import Setup
 from outrider.harness.simulation.simulate import simulate
 from outrider.harness.simulation.virtual_run import run_virtual
+from outrider.shared.errors import OutriderError, Reason
 
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 PACES = ("patient", "eager")
@@ -52,12 +52,14 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`acceptance` is how often the drafter's first choice is right. `best` is the fastest choice found, `cheapest` the
-    one with the least accelerator time that is no slower than streaming (None if there is none). Up to
-    `break_even_rtt_ms` the best choice at that round trip beats streaming: 0 if none ever does, None if all do.
+    one with the least accelerator time that saves some and is no slower than streaming (None if there is none). Up to
+    `break_even_rtt_ms` the best choice at that round trip, on a steady link, beats streaming: 0 if none ever does, None
+    if all do. Costs compare with `batched`: streaming to as many sessions at once.
     """
 
     acceptance: float
     streaming: Result
+    batched: Result
     colocated: Result
     oracle: Result
     best: Choice
@@ -77,19 +79,32 @@ class Plan:
 
 def make_plan(setup: Setup) -> Plan:
     """Try the drafting flags over `setup` on the virtual clock."""
-    rivals = simulate(Scenario(baselines=("streaming", "colocated", "oracle")), setup)["baselines"]
+    rivals = simulate(Scenario(baselines=("streaming", "batched", "colocated", "oracle")), setup)["baselines"]
     alone = rivals["streaming"]
+    if alone["ms_per_token"] is None:
+        raise OutriderError(Reason.USAGE, "the answers are too short to plan by; --max-tokens 32 or more is sensible.")
     tried = list(choices(setup))
-    no_slower = [choice for choice in tried if choice.result["ms_per_token"] <= alone["ms_per_token"]]
+    saves = rivals["batched"]["accelerator_ms_per_token"] / LEAST_GAIN
+    no_slower = [
+        choice
+        for choice in tried
+        if _ms(choice) <= alone["ms_per_token"] and choice.result["accelerator_ms_per_token"] <= saves
+    ]
     return Plan(
         acceptance=_acceptance(setup.recordings),
         streaming=alone,
+        batched=rivals["batched"],
         colocated=rivals["colocated"],
         oracle=rivals["oracle"],
-        best=min(tried, key=lambda choice: choice.result["ms_per_token"]),
+        best=min(tried, key=_ms),
         cheapest=min(no_slower, key=lambda choice: choice.result["accelerator_ms_per_token"], default=None),
         break_even_rtt_ms=_break_even_rtt_ms(setup, alone["ms_per_token"]),
     )
+
+
+def _ms(choice: Choice) -> float:
+    ms = choice.result["ms_per_token"]
+    return float("inf") if ms is None else float(ms)
 
 
 def _acceptance(recordings: RecordingSet) -> float:
@@ -111,8 +126,9 @@ def _break_even_rtt_ms(setup: Setup, streaming_ms: float) -> float | None:
     """By bisection; streaming's time a token does not depend on the round trip."""
 
     def beats(rtt_ms: float) -> bool:
-        link = LinkProfile.of_rtt(rtt_ms)
-        times = (choice.result["ms_per_token"] for choice in choices(replace(setup, link=link), GAMMAS[1::2]))
+        steady = setup.link.steady()
+        link = steady.model_copy(update={"up_ms": rtt_ms / 2, "down_ms": rtt_ms / 2})
+        times = (_ms(choice) for choice in choices(replace(setup, link=link), GAMMAS[1::2]))
         return any(streaming_ms >= LEAST_GAIN * ms for ms in times)
 
     if not beats(0.0):

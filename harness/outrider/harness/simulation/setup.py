@@ -46,8 +46,16 @@ class Setup:
 
     @property
     def quota(self) -> int:
-        """Answers of each session that are judged."""
+        """Answers of a session that are judged, at most."""
         return -(-len(self.recordings) // self.sessions)
+
+    def judged(self, session: int) -> int:
+        """How many of the session's answers, from its first on, are judged: each recording is once or, with more
+        sessions than recordings, one answer of each session.
+        """
+        if self.sessions >= len(self.recordings):
+            return 1
+        return max(0, min(self.quota, len(self.recordings) - session * self.quota))
 
     def recording(self, session: int, answer: int) -> Recording:
         """What the session's answer number `answer`, from 0, plays: all sessions together play every recording."""
