@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from outrider.edge.control.base import Control
 from outrider.edge.control.fixed import FixedControl
+from outrider.edge.control.proportional import ProportionalControl
 from outrider.edge.control.ratio import RatioControl
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER
 from outrider.shared.errors import OutriderError, Reason
 
-CONTROLS = ("fixed", "ratio")
+CONTROLS = ("fixed", "proportional", "ratio")
 PACES = ("patient", "eager")
 NO_DRAFTER = "none"
 LOOKUP = "lookup"
@@ -52,7 +53,13 @@ class Drafting:
             if getattr(self, name) not in known:
                 expected = ", ".join(value for value in known if value)
                 raise OutriderError(Reason.USAGE, f"--{name} {getattr(self, name)!r}: expected one of {expected}.")
-        return FixedControl(self.gamma, self.branch) if self.control == "fixed" else RatioControl(eager=self.is_eager)
+        match self.control:
+            case "fixed":
+                return FixedControl(self.gamma, self.branch)
+            case "proportional":
+                return ProportionalControl(self.gamma, self.branch)
+            case _:
+                return RatioControl(eager=self.is_eager)
 
     def settings(self) -> dict[str, str | int]:
         """What is really in effect, as results and logs say it."""
