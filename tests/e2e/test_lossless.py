@@ -70,6 +70,22 @@ async def test_ids_equal_the_target_alone_for_every_drafter_and_shape(
                 assert (result.text, result.finish_reason) == (expected.text, expected.finish_reason)
 
 
+@pytest.mark.parametrize("pace", ["patient", "eager"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+async def test_ids_equal_the_target_alone_under_the_ratio_policy(verifier: str, drafter: str, pace: str) -> None:
+    """Short answers, every sampling with some drafter: these drafters take no time, and so trees grow large."""
+    first = DRAFTERS.index(drafter) + (pace == "eager")
+    async with (
+        Agent.connect(verifier, drafter="none") as alone,
+        Agent.connect(verifier, drafter=drafter, control="ratio", pace=pace) as agent,
+    ):
+        for number, prompt in enumerate(PROMPTS[:2]):
+            sampling = SAMPLINGS[(first + number) % len(SAMPLINGS)].model_copy(update={"max_tokens": 16})
+            expected = await ask(alone, prompt, sampling)
+            result = await ask(agent, prompt, sampling)
+            assert (result.token_ids, result.finish_reason) == (expected.token_ids, expected.finish_reason)
+
+
 async def test_a_right_drafter_saves_passes_and_a_wrong_one_costs_none(verifier: str) -> None:
     sampling = Sampling(max_tokens=60, seed=5, temperature=1.0, logit_bias={256: -100.0})
     passes = {}

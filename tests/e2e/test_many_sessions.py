@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,9 +92,16 @@ def _transformers(directory: Path) -> Engine:
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize(("gamma", "branch"), [(1, 1), (3, 2), (5, 1), (8, 1), (8, 2)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *({"gamma": gamma, "branch": branch} for gamma, branch in ((1, 1), (3, 2), (5, 1), (8, 1), (8, 2))),
+        {"control": "ratio"},
+    ],
+    ids=str,
+)
 async def test_the_whole_product_is_lossless_on_a_single_precision_model(
-    kind: str, gamma: int, branch: int, tiny_hf_dir: Path, tiny_gguf: Path, tiny_draft_gguf: Path
+    kind: str, shape: dict[str, Any], tiny_hf_dir: Path, tiny_gguf: Path, tiny_draft_gguf: Path
 ) -> None:
     verifier = Verifier(EngineTarget(MAKERS[kind](tiny_hf_dir, tiny_gguf)), VerifierConfig())
     async with running_server(verifier, ServerConfig("127.0.0.1:0")) as port:
@@ -102,6 +110,6 @@ async def test_the_whole_product_is_lossless_on_a_single_precision_model(
             expected = [await ask(alone, index, 40) for index in range(6)]
         for drafter in (f"llama:{tiny_draft_gguf}", f"llama:{tiny_gguf}", "scripted:right-then-wrong:2"):
             for pace in ("patient", "eager"):
-                async with Agent.connect(address, drafter=drafter, gamma=gamma, branch=branch, pace=pace) as agent:
+                async with Agent.connect(address, drafter=drafter, pace=pace, **shape) as agent:
                     for index in range(6):
                         assert (await ask(agent, index, 40)).token_ids == expected[index].token_ids

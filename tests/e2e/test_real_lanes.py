@@ -92,7 +92,7 @@ async def test_a_growing_tree_gets_the_guesses_of_fresh_sessions_and_feeds_littl
     steps: list[tuple[Sequence[int], list[list[int]], list[list[Proposal]]]] = []
     frontier: list[list[int]] = [[]]
     text_count = 0
-    for _ in range(12):
+    for _ in range(9):
         texts = rng.sample(frontier, min(8, len(frontier)))
         found = await session.propose(texts, 4)
         text_count += len(texts)
@@ -102,11 +102,13 @@ async def test_a_growing_tree_gets_the_guesses_of_fresh_sessions_and_feeds_littl
     assert sum(fed) < len(PROMPT) + 1.5 * text_count
     again = steps[-1][1]
     many = frontier[: LANES + 3]
-    for texts in (again, [text[:-1] for text in again[:1]], [[]], many):
+    shorter = [text[:-1] for text in again[:1]]
+    bare: list[list[int]] = [[]]
+    for texts in (again, shorter, bare, many):
         steps.append((PROMPT, texts, await session.propose(texts, 4)))
     await session.close()
     await check_against_fresh(
-        drafter, [*rng.sample(steps[1:12], 4), *steps[12:15], (PROMPT, many[-4:], steps[-1][2][-4:])]
+        drafter, [*rng.sample(steps[1:9], 3), *steps[9:12], (PROMPT, many[-4:], steps[-1][2][-4:])]
     )
 
 
@@ -128,12 +130,12 @@ async def test_two_answers_at_once_keep_apart(drafter: LlamaDrafter) -> None:
 
 
 async def test_a_long_answer_with_many_side_branches_does_not_run_out_of_cells(drafter: LlamaDrafter) -> None:
-    """Four answers of nearly the context's length, one after the other, each in a stream of its own while all stay open."""
+    """Four long answers one after the other, each in a stream of its own, all of which stay open."""
     forget(drafter)
     sessions = [open_session(drafter, [*PROMPT, 100 + number]) for number in range(4)]
     for session in sessions:
-        answer = [*range(1000, 1400)]
-        for _ in range(6):
+        answer = [*range(1000, 1240)]
+        for _ in range(3):
             branches = [[*answer[:-back], 5, *answer[-back:]] for back in range(6, 42, 6)]
             found = await session.propose([answer, *branches], 2)
             assert all(len(said) == 2 for said in found)

@@ -85,3 +85,37 @@ def test_a_sweep_and_a_plan_from_the_command_line(tmp_path: Path) -> None:
     plan = json.loads(done.stdout)
     assert plan["helps"] is False
     assert abs(plan["acceptance"] - 0.8) < 0.005
+
+
+def test_the_example_runs_over_its_recorded_trace() -> None:
+    example = Path(__file__).parents[2] / "examples" / "train.toml"
+    done = outrider("simulate", str(example), "--limit", "1", "--max-tokens", "24", "--json")
+    assert done.returncode == 0, done.stderr
+    assert 100 < json.loads(done.stdout)["settings"]["rtt_ms"] < 200
+
+
+def test_a_bad_cell_is_refused_with_its_reason_and_leaves_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "sweep.jsonl"
+    for options, code, reason in (
+        (("--link", "5g,nowhere"), 2, "USAGE"),
+        (("--gamma", "1,1.0"), 2, "USAGE"),
+        (("--gamma", "2,02"), 2, "USAGE"),
+        (("--gamma", "2,4", "--jobs", "65"), 2, "USAGE"),
+        (("--rtt-ms", "1e308"), 2, "USAGE"),
+        (("--gamma", "2,4", "--recordings", str(tmp_path / "none")), 5, "FILE_UNREADABLE"),
+    ):
+        done = outrider("sweep", *options, "--out", str(out), "--json")
+        assert (done.returncode, json.loads(done.stdout)["error"]["reason"]) == (code, reason), options
+    assert not out.exists()
+
+
+def test_a_page_is_made_in_a_new_folder_of_a_sweep_that_was_cut_short(tmp_path: Path) -> None:
+    sweep, page = tmp_path / "sweep.jsonl", tmp_path / "new" / "page.html"
+    case = ("--limit", "1", "--max-tokens", "16", "--baselines", "streaming", "--jobs", "1")
+    assert outrider("sweep", "--rtt-ms", "0,60", *case, "--out", str(sweep)).returncode == 0
+    sweep.write_bytes(sweep.read_bytes()[:-50])
+    done = outrider("report", str(sweep), "--out", str(page), "--json")
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)["cells"] == 1
+    assert "line 3: was cut short" in done.stderr
+    assert page.read_bytes().startswith(b"<!")

@@ -205,10 +205,10 @@ def test_a_run_is_late_by_passes_draft_steps_and_link_as_if_none_overlapped() ->
     waiting = _timekeeping(setup, run, Lateness(5, 3.0), Lateness(7, 9.0), 5.0)
     assert waiting.late_ms_per_token == pytest.approx((2 * 4 + 3 + 9 + 5) / 20)
     assert timekeeping.passes.total_ms == pytest.approx(4.0)
-    # 100 ms for 9 tokens, of which 5 % may be late.
-    _check_timekeeping(run, replace(timekeeping, late_ms_per_token=0.55))
-    with refused(Reason.MEASUREMENT_INVALID, "0.56 ms a token late"):
-        _check_timekeeping(run, replace(timekeeping, late_ms_per_token=0.56))
+    # 100 ms for the 6 tokens after the first update, of which 5 % may be late.
+    _check_timekeeping(run, replace(timekeeping, late_ms_per_token=0.83))
+    with refused(Reason.MEASUREMENT_INVALID, "0.84 ms a token late"):
+        _check_timekeeping(run, replace(timekeeping, late_ms_per_token=0.84))
 
 
 def test_more_sessions_than_can_be_connected_are_refused() -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.edge.answer import Answer, AnswerSetup
-from outrider.edge.control.fixed import FixedControl
 from outrider.edge.drafters.base import DraftSession, Proposal
 from outrider.edge.drafters.tiny import TinyDrafter
+from outrider.edge.drafting import Drafting
 from outrider.harness.inline_target import InlineTarget, PassCost
 from outrider.harness.links import LinkProfile
 from outrider.harness.memory_link import MemoryPort, Observer
@@ -39,6 +39,7 @@ class Task:
     eager: bool = False
     deviation: float = 0.5
     draft_ms: float = 8.0
+    control: str = "fixed"
 
     def request(self, committed_ids: Sequence[int] = ()) -> Open:
         """Its Open message."""
@@ -88,7 +89,8 @@ def make_answer(task: Task, info: VerifierInfo, link: EdgeLink, committed_ids: S
     """The agent's own loop over `link`, with the tiny drafter."""
     request = task.request(committed_ids)
     draft = PacedDraft(TinyDrafter(task.deviation).open(request.prompt_ids, chooser_of(request)), task.draft_ms)
-    control = FixedControl(task.gamma, task.branch)
+    pace = "eager" if task.eager else "patient"
+    control = Drafting(control=task.control, gamma=task.gamma, branch=task.branch, pace=pace).make_control()
     return Answer(AnswerSetup(request, info.limits, info.stop_ids, control, task.eager), link, draft)
 
 

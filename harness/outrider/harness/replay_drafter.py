@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from outrider.edge.drafters.base import Proposal
+from outrider.edge.drafters.base import NORMALISED, Proposal, as_proposals
 from outrider.harness.recording.format import BRANCH_WIDTH, DEPTH, NO_TOKEN, Recording
 from outrider.harness.recording.library import RecordingSet
 from outrider.harness.usage import DraftRecord
@@ -103,8 +103,7 @@ class ReplayDraftSession:
             return self._off_path(answer, on_path, count)
         if on_path == len(self._answer):
             return []
-        ranked = self._recording.draft.candidates((on_path,), count)
-        return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
+        return as_proposals(self._recording.draft.candidates((on_path,), max(count, NORMALISED)), count)
 
     def _feed(self, answers: Sequence[list[int]]) -> int:
         """Tokens that a model's cache lacks for these texts, and the last one of each, as its logits are wanted.
@@ -128,8 +127,7 @@ class ReplayDraftSession:
         branch = self._branch_of.get((on_path, wrong))
         ranking = self._recording.branches.ranking
         if branch is not None and len(tail) < DEPTH and ranking.ids[branch, : len(tail), 0].tolist() == tail:
-            ranked = ranking.candidates((branch, len(tail)), count)
-            proposals = [Proposal(candidate.token, candidate.probability) for candidate in ranked]
+            proposals = as_proposals(ranking.candidates((branch, len(tail)), BRANCH_WIDTH), count)
         return [*proposals, *self._stand_ins(len(answer), len(tail), count, proposals)]
 
     def _stand_ins(self, position: int, depth: int, count: int, before: list[Proposal]) -> list[Proposal]:
@@ -146,13 +144,16 @@ class ReplayDraftSession:
 
 
 def off_path_confidence(recordings: RecordingSet) -> list[list[float]]:
-    """Mean recorded q off the path, by depth and rank [DEPTH][BRANCH_WIDTH]; 0 where nothing was recorded."""
+    """Mean confidence off the path (see `as_proposals`), by depth and rank [DEPTH][BRANCH_WIDTH]; 0 where nothing was
+    recorded.
+    """
     rankings = [recording.branches.ranking for recording in recordings]
     present = np.concatenate([ranking.ids != NO_TOKEN for ranking in rankings])
-    probability = np.exp(np.concatenate([ranking.log_probability for ranking in rankings]).astype(np.float64))
-    means: list[list[float]] = (
-        np.where(present, probability, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
-    ).tolist()
+    margin = np.concatenate([ranking.margin for ranking in rankings]).astype(np.float64)
+    weight = np.where(present, np.exp(-np.abs(margin)), 0.0)
+    weight[..., 0] = present[..., 0]
+    share = weight / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-9)
+    means: list[list[float]] = (share.sum(axis=0) / np.maximum(present.sum(axis=0), 1)).tolist()
     return means
 
 

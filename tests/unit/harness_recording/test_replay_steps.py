@@ -1,4 +1,4 @@
-"""Steps of a replayed drafter over several texts: rows to feed are counted as a model with side branches counts them."""
+"""Steps of a replayed drafter over several texts: rows are counted as a model with side branches counts them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_text_feeds_what_no_text_before_it_has_fed_and_at_least_its_last_to
 
 
 def test_side_branches_stay_fed() -> None:
-    steps = [[[]], [[1], [2]], [[1, 3], [2, 3]], [[2, 3, 4]], [[1, 3, 4]], [[1, 9, 9]]]
+    steps: list[list[list[int]]] = [[[]], [[1], [2]], [[1, 3], [2, 3]], [[2, 3, 4]], [[1, 3, 4]], [[1, 9, 9]]]
     assert rows_of(*steps) == [PROMPT, 2, 2, 1, 1, 2]
 
 

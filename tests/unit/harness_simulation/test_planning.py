@@ -50,7 +50,7 @@ def test_answers_of_one_update_are_too_short_to_plan_by() -> None:
 
 
 def test_break_even_is_where_the_gain_ends() -> None:
-    setup = replace(make_setup(0.6, answers=2, tokens=64), device=DrafterProfile(token_ms=24, prompt_token_ms=24))
+    setup = replace(make_setup(0.6, answers=2, tokens=64), device=DrafterProfile(token_ms=14, prompt_token_ms=14))
     rtt_ms = make_plan(setup).break_even_rtt_ms
     assert rtt_ms is not None
     assert rtt_ms > 0

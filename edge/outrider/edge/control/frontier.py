@@ -11,7 +11,7 @@ from outrider.shared.token_tree import DraftTree, Node
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Path probabilities, 0..1, below which a node is neither expanded nor sent."""
+    """Path probabilities, 0..1, below which a node is neither expanded nor sent; what has been sent is expanded."""
 
     expand: float
     send: float
@@ -19,7 +19,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """`open` nodes could be expanded, the likeliest first; `unsent` ones are worth sending, parents first. Each comes
+    """`open` nodes could be expanded, `unsent` ones are worth sending, parents first; the likeliest come first, each
     with the probability that the whole path down to it is right.
     """
 
@@ -32,45 +32,48 @@ def survey(tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds) -> Fron
     branches allow.
     """
     base = tree.root.log_probability
-    least_log_expand = math.log(thresholds.expand)
     open_nodes: list[tuple[float, Node]] = []
     unsent: list[tuple[float, Node]] = []
-    room = bounds.window - tree.live_count
-    branches_left = bounds.max_branches - _sent_branches(tree)
     stack = [tree.root]
     while stack:
         node = stack.pop()
-        if not node.expanded and bounds.may_expand(node, tree):
+        if not bounds.may_expand(node, tree):
+            continue
+        if not node.expanded:
             open_nodes.append((math.exp(node.log_probability - base), node))
-        is_first = not any(child.node_id for child in node.children.values())
         below: list[Node] = []
         for child in sorted(node.children.values(), key=lambda child: -child.log_probability):
-            log_path = child.log_probability - base
-            probability = math.exp(log_path)
-            if not child.node_id and room > 0 and (is_first or branches_left > 0):
-                is_best_of_root = node is tree.root and is_first
-                if probability >= thresholds.send or is_best_of_root:
-                    unsent.append((probability, child))
-                    room -= 1
-                    branches_left -= not is_first
-                    is_first = False
-            if log_path >= least_log_expand or child.node_id:
+            probability = math.exp(child.log_probability - base)
+            if not child.node_id and (probability >= thresholds.send or node is tree.root):
+                unsent.append((probability, child))
+            if child.node_id or probability >= thresholds.expand:
                 below.append(child)
         stack.extend(reversed(below))
     open_nodes.sort(key=lambda entry: -entry[0])
-    return Frontier(open_nodes, _sendable(unsent, tree))
+    return Frontier(open_nodes, _sendable(unsent, tree, bounds, thresholds.send))
 
 
-def _sendable(unsent: list[tuple[float, Node]], tree: DraftTree) -> list[tuple[float, Node]]:
-    """Those whose parents are sent, or are among them."""
-    chosen: list[tuple[float, Node]] = []
-    nodes: set[Node] = set()
-    for probability, node in unsent:
+def _sendable(
+    unsent: list[tuple[float, Node]], tree: DraftTree, bounds: DraftBounds, least: float
+) -> list[tuple[float, Node]]:
+    """Those of `unsent` that fit, below what is sent or among them; the likeliest first."""
+    sendable: list[tuple[float, Node]] = []
+    chosen: set[Node] = set()
+    room = bounds.window - tree.live_count
+    branches_left = bounds.max_branches - _sent_branches(tree)
+    # Parents still come before their children: they are at least as likely, and the order of equals is kept.
+    for probability, node in sorted(unsent, key=lambda entry: -entry[0]):
         parent = node.parent
-        if parent is tree.root or (parent is not None and (parent.node_id or parent in nodes)):
-            chosen.append((probability, node))
-            nodes.add(node)
-    return chosen
+        assert parent is not None, "the root is never sent"
+        is_first = not any(child.node_id or child in chosen for child in parent.children.values())
+        is_below_sent = parent is tree.root or parent.node_id or parent in chosen
+        is_worth_it = probability >= least or (parent is tree.root and is_first)
+        if room > 0 and (is_first or branches_left > 0) and is_below_sent and is_worth_it:
+            sendable.append((probability, node))
+            chosen.add(node)
+            room -= 1
+            branches_left -= not is_first
+    return sendable
 
 
 def _sent_branches(tree: DraftTree) -> int:

@@ -1,5 +1,5 @@
-"""A GGUF model as drafter. Each answer has a few cache sequences that share cells; the one that shares most with a text
-is rolled back to what it shares, in one worker thread.
+"""A GGUF model as drafter. Each answer has a few cache sequences that share cells: a text goes on in the one that it
+continues, or in the one that was not used for longest, which takes over what another holds of it. In one worker thread.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outrider.edge.drafters.base import Proposal
+from outrider.edge.drafters.base import NORMALISED, Proposal, as_proposals
 from outrider.shared.ids import common_length
 from outrider.shared.llama.runtime import LlamaContext, LlamaModel, Row
 from outrider.shared.sampling.choose import Chooser
@@ -18,8 +18,9 @@ from outrider.shared.vocabulary_gguf import read_vocabulary
 from outrider.shared.worker import Worker
 
 STREAMS = 4
-# Texts of one step, and side branches that stay cached.
-LANES = 8
+# Texts of one step, and side branches that stay cached. With no more than a step of eight texts takes, a policy that
+# grows a tree has its branches fed again and again.
+LANES = 24
 BATCH = 512
 # Room for side branches beside an answer.
 SIDE_CELLS = 256
@@ -136,20 +137,26 @@ class LlamaDraftSession:
 
     def _propose(self, answers: Sequence[list[int]], count: int) -> list[list[Proposal]]:
         texts = [[*self._prompt_ids, *answer] for answer in answers]
+        shared = functools.reduce(lambda one, other: one[: common_length(one, other)], texts)
+        if len(texts) > 1 and self._stream.common_length(shared) < len(shared):
+            # Read once what all of them begin with.
+            self._evaluate([shared])
+        last_rows = self._evaluate(texts)
+        return [
+            as_proposals(self._chooser.rank(self._context.logits(row), answer, max(count, NORMALISED)), count)
+            for row, answer in zip(last_rows, answers, strict=True)
+        ]
+
+    def _evaluate(self, texts: list[list[int]]) -> list[int]:
+        """Feed what the lanes lack of `texts`; returns the batch rows of their last tokens."""
         lanes = self._take_lanes(texts)
         try:
-            last_rows = self._feed(texts, lanes)
+            return self._feed(texts, lanes)
         except BaseException:
             for lane in lanes:
                 lane.cached.clear()
+                self._context.truncate(lane.sequence, 0)
             raise
-        return [
-            [
-                Proposal(candidate.token, candidate.probability)
-                for candidate in self._chooser.rank(self._context.logits(row), answer, count)
-            ]
-            for row, answer in zip(last_rows, answers, strict=True)
-        ]
 
     def _take_lanes(self, texts: list[list[int]]) -> list[_Lane]:
         """A lane for each text that holds as much of it as any lane does, and nothing else."""
@@ -160,30 +167,34 @@ class LlamaDraftSession:
         for index in order:
             taken[index] = self._take_lane(texts[index], [lane for lane in lanes if lane not in taken.values()])
         used = [taken[index] for index in range(len(texts))]
+        others = [lane for lane in lanes if lane not in used]
         # Least recently used first.
-        self._stream.lanes = [lane for lane in lanes if lane not in used] + used
-        self._drop_old_lanes(used[0], len(used))
+        self._stream.lanes = others + used
+        self._drop_old_lanes(others, texts)
         return used
 
     def _take_lane(self, text: list[int], free: list[_Lane]) -> _Lane:
-        best = max(self._stream.lanes, key=lambda lane: common_length(lane.cached, text))
+        # Of those that hold most of the text the one that would lose least.
+        best = max(self._stream.lanes, key=lambda lane: (common_length(lane.cached, text), -len(lane.cached)))
+        common = common_length(best.cached, text)
         # The last token is always fed, as its logits are wanted.
-        kept = min(common_length(best.cached, text), len(text) - 1)
-        lane = best if best in free else free[0]
+        kept = min(common, len(text) - 1)
+        lane = best if best in free and len(best.cached) == common else free[0]
         if lane is not best:
-            # Another text of this step goes on from the best one: share its beginning.
+            # The best one is another text's, or goes on in another way: share its beginning.
             self._context.share(best.sequence, lane.sequence, kept)
         # Truncating what is not there costs nothing and mends a cache that a failed call left longer than it should be.
         self._context.truncate(lane.sequence, kept)
         lane.cached = text[:kept]
         return lane
 
-    def _drop_old_lanes(self, main: _Lane, used_count: int) -> None:
-        """Keep what lanes hold beside the main one within `SIDE_CELLS`."""
-        room = SIDE_CELLS
-        for lane in reversed(self._stream.lanes):
-            room -= len(lane.cached) - common_length(lane.cached, main.cached)
-            if room < 0 and lane in self._stream.lanes[:-used_count]:
+    def _drop_old_lanes(self, others: list[_Lane], texts: list[list[int]]) -> None:
+        """Keep what lanes will hold beside the first of `texts` within `SIDE_CELLS`; `others` may be dropped."""
+        main = texts[0]
+        room = SIDE_CELLS - sum(len(text) - common_length(text, main) for text in texts)
+        for lane in reversed(others):
+            room -= len(lane.cached) - common_length(lane.cached, main)
+            if room < 0:
                 self._context.truncate(lane.sequence, 0)
                 lane.cached.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.edge.drafters.base import Proposal
+from outrider.edge.drafters.base import NORMALISED, Proposal, as_proposals
 from outrider.shared.ids import common_length
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.tiny import HASH_START, hash_push, state_logits, tiny_vocabulary
@@ -62,5 +62,4 @@ class TinyDraftSession:
             self._text.append(token)
             self._states.append(hash_push(self._states[-1], token))
         logits = state_logits(self._states[-1], self._deviation)
-        ranked = self._chooser.rank(logits, answer_ids, count)
-        return [Proposal(candidate.token, candidate.probability) for candidate in ranked]
+        return as_proposals(self._chooser.rank(logits, answer_ids, max(count, NORMALISED)), count)
