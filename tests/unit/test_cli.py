@@ -262,3 +262,10 @@ def test_home_variable_moves_all_data(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("OUTRIDER_HOME")
     assert paths.cache_dir().name == "outrider"
     assert tmp_path not in paths.cache_dir().parents
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_json_has_no_word_for_is_not_printed(capsys: Capture, value: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        cli.print_json({"value": value})
+    assert capsys.readouterr().out == ""

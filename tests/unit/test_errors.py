@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import grpc
 import pytest
 
@@ -59,3 +61,12 @@ def test_a_message_is_the_public_sentence_and_then_the_detail() -> None:
     assert error.message == f"{public} port = 1."
     assert str(error) == "port = 1."
     assert (error.retry_after_s, error.from_peer) == (2.0, False)
+
+
+def test_an_error_comes_whole_out_of_another_process() -> None:
+    error = OutriderError(Reason.FILE_UNREADABLE, "a.npz: gone.", from_peer=True, retry_after_s=2.5)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is OutriderError
+    assert (copy.reason, copy.detail, copy.from_peer, copy.retry_after_s, str(copy)) == (
+        Reason.FILE_UNREADABLE, "a.npz: gone.", True, 2.5, "a.npz: gone.",
+    )  # fmt: skip

@@ -312,11 +312,19 @@ def _profile_of(options: argparse.Namespace) -> LinkProfile:
             values[key] = getattr(options, key)
     for text in options.stall or ():
         at_s, _, length_ms = text.partition(":")
-        values["stalls"] = [*values.get("stalls", ()), {"at_s": at_s, "length_ms": length_ms}]
+        values["stalls"] = [*values.get("stalls", ()), {"at_s": _number(at_s), "length_ms": _number(length_ms)}]
     for text in options.cut or ():
         at_s, _, kind = text.partition(":")
-        values["cuts"] = [*values.get("cuts", ()), {"at_s": at_s, "kind": kind or "rst"}]
+        values["cuts"] = [*values.get("cuts", ()), {"at_s": _number(at_s), "kind": kind or "rst"}]
     return make_link_profile(values, "delay_proxy")
+
+
+def _number(text: str) -> float | str:
+    """The number in a text; what is none is left for the profile to refuse."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -9,6 +9,7 @@ import csv
 import math
 from collections.abc import Collection, Mapping
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,8 +17,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from outrider.shared.errors import OutriderError, Reason
 
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Far beyond every network, and small enough that sums and products of what is allowed stay numbers.
+MAX_MS = 3_600_000.0
+MAX_S = 1e9
+MAX_TRACE_POINTS = 100_000
+MAX_SHOWN = 80
+MAX_PROBLEMS = 5
+
+# Strict: no texts and no truth values for numbers; whole numbers are numbers, too.
+Milliseconds = Annotated[float, Field(ge=0, le=MAX_MS, strict=True)]
+PositiveMilliseconds = Annotated[float, Field(gt=0, le=MAX_MS, strict=True)]
+SlotMilliseconds = Annotated[float, Field(ge=0.001, le=MAX_MS, strict=True)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_S, strict=True)]
+Megabits = Annotated[float, Field(ge=0.001, le=1e9, strict=True)]
 
 # HTTP/2 DATA frame 9, gRPC prefix 5, TCP with timestamps 32, IPv4 20.
 MESSAGE_OVERHEAD_BYTES = 66
@@ -40,9 +52,9 @@ class _Frozen(BaseModel):
 class Stall(_Frozen):
     """Nothing leaves for `length_ms` from `at_s` on, and again `every_s` later if that is given."""
 
-    at_s: NonNegative
-    length_ms: Positive
-    every_s: Positive | None = None
+    at_s: Seconds
+    length_ms: PositiveMilliseconds
+    every_s: Annotated[float, Field(ge=0.001, le=MAX_S, strict=True)] | None = None
     direction: Literal["up", "down", "both"] = "both"
 
     @model_validator(mode="after")
@@ -68,10 +80,10 @@ class Cut(_Frozen):
     noticed by the edge's keepalive after 25 000. One side without notice makes a half-open stream.
     """
 
-    at_s: NonNegative
-    outage_ms: NonNegative = 0
-    edge_notice_ms: NonNegative = 0
-    cloud_notice_ms: NonNegative = 0
+    at_s: Seconds
+    outage_ms: Milliseconds = 0
+    edge_notice_ms: Milliseconds = 0
+    cloud_notice_ms: Milliseconds = 0
     kind: Literal["rst", "fin"] = "rst"
 
 
@@ -85,20 +97,20 @@ class LinkProfile(_Frozen):
     from its beginning, in place of the fixed delays; the ratio of up_ms to down_ms splits it.
     """
 
-    up_ms: NonNegative = 0
-    down_ms: NonNegative = 0
+    up_ms: Milliseconds = 0
+    down_ms: Milliseconds = 0
     jitter: Literal["none", "uniform", "exponential"] = "none"
-    jitter_ms: NonNegative = 0
-    jitter_slot_ms: Positive = 10
-    up_mbit: Positive | None = None
-    down_mbit: Positive | None = None
-    loss_probability: Annotated[float, Field(ge=0, lt=1)] = 0
-    loss_stall_ms: NonNegative = 0
-    loss_slot_ms: Positive = 1
-    overhead_bytes: Annotated[int, Field(ge=0)] = MESSAGE_OVERHEAD_BYTES
+    jitter_ms: Milliseconds = 0
+    jitter_slot_ms: SlotMilliseconds = 10
+    up_mbit: Megabits | None = None
+    down_mbit: Megabits | None = None
+    loss_probability: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0
+    loss_stall_ms: Milliseconds = 0
+    loss_slot_ms: SlotMilliseconds = 1
+    overhead_bytes: Annotated[int, Field(ge=0, le=1 << 20, strict=True)] = MESSAGE_OVERHEAD_BYTES
     stalls: tuple[Stall, ...] = ()
     cuts: tuple[Cut, ...] = ()
-    trace: tuple[tuple[float, float], ...] = ()
+    trace: Annotated[tuple[tuple[Seconds, Milliseconds], ...], Field(max_length=MAX_TRACE_POINTS)] = ()
 
     @classmethod
     def of_rtt(cls, rtt_ms: float, **options: Any) -> LinkProfile:
@@ -113,8 +125,8 @@ class LinkProfile(_Frozen):
             rtt_ms = values.pop("rtt_ms")
             if "up_ms" in values or "down_ms" in values:
                 raise ValueError("rtt_ms beside up_ms or down_ms: give one of them")
-            if not isinstance(rtt_ms, int | float):
-                raise ValueError(f"rtt_ms = {rtt_ms!r} is no number")
+            if isinstance(rtt_ms, bool) or not isinstance(rtt_ms, int | float) or not abs(rtt_ms) <= MAX_MS:
+                raise ValueError(f"rtt_ms = {shown(rtt_ms)}: expected a number up to {MAX_MS:g}")
             values["up_ms"] = values["down_ms"] = rtt_ms / 2
         return values
 
@@ -129,8 +141,6 @@ class LinkProfile(_Frozen):
         times = [time_s for time_s, _ in self.trace]
         if self.trace and (len(times) < 2 or times[0] != 0 or times != sorted(set(times))):
             raise ValueError("a trace begins at time 0, rises, and has at least two points")
-        if any(rtt_ms < 0 or not math.isfinite(rtt_ms) for _, rtt_ms in self.trace):
-            raise ValueError("a trace with a negative or infinite round trip")
         return self
 
     @property
@@ -162,21 +172,41 @@ def make_link_profile(options: Mapping[str, Any], origin: str) -> LinkProfile:
 
 
 def describe_problems(error: ValidationError, tags: Collection[str] = ()) -> str:
-    """Key, value and reason of each problem; `tags` are steps of a place that name no key."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc'] if part not in tags) or 'table'} = {problem['input']!r}: "
-        f"{problem['msg']}"
-        for problem in error.errors()
-    )
+    """Key, value and reason of the first problems, cut where long; `tags` are steps of a place that name no key."""
+    problems = error.errors(include_url=False)
+    texts = []
+    for problem in problems[:MAX_PROBLEMS]:
+        key = ".".join(str(part) for part in problem["loc"] if part not in tags) or "table"
+        texts.append(f"{_cut(key)} = {shown(problem['input'])}: {problem['msg']}")
+    if len(problems) > MAX_PROBLEMS:
+        texts.append(f"and {len(problems) - MAX_PROBLEMS} more problems")
+    return "; ".join(texts)
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it, cut where it is long."""
+    try:
+        return _cut(repr(value))
+    except ValueError:
+        # A whole number of thousands of digits.
+        return f"a very long {type(value).__name__}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def load_trace(path: Path) -> tuple[tuple[float, float], ...]:
-    """Points (time_s, rtt_ms) of a CSV file with exactly these two columns; raises USAGE with file, line and reason."""
+    """Points (time_s, rtt_ms) of a CSV file with exactly these two columns, two points at least; blank lines at its end
+    are skipped. Raises USAGE with file, line and reason.
+    """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(islice(csv.reader(file), MAX_TRACE_POINTS + 1000))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise OutriderError(Reason.USAGE, f"{path}: {error}.") from None
+    while rows and not any(cell.strip() for cell in rows[-1]):
+        rows.pop()
     if not rows or [name.strip() for name in rows[0]] != ["time_s", "rtt_ms"]:
         raise OutriderError(Reason.USAGE, f"{path}:1: expected the columns time_s,rtt_ms.")
     points: list[tuple[float, float]] = []
@@ -184,8 +214,17 @@ def load_trace(path: Path) -> tuple[tuple[float, float], ...]:
         try:
             time_s, rtt_ms = (float(cell) for cell in row)
         except ValueError:
-            raise OutriderError(Reason.USAGE, f"{path}:{number}: expected two numbers, got {row}.") from None
+            raise OutriderError(Reason.USAGE, f"{path}:{number}: expected two numbers, got {shown(row)}.") from None
+        # Not a number is in no range.
+        for name, value, most in (("time_s", time_s, MAX_S), ("rtt_ms", rtt_ms, MAX_MS)):
+            if not 0 <= value <= most:
+                text = f"{path}:{number}: {name} = {value:g}: expected a number from 0 to {most:g}."
+                raise OutriderError(Reason.USAGE, text)
         points.append((time_s, rtt_ms))
+    if not 2 <= len(points) <= MAX_TRACE_POINTS:
+        found = len(points) if len(points) < 2 else "more"
+        text = f"{path}: expected between 2 and {MAX_TRACE_POINTS} points, found {found}."
+        raise OutriderError(Reason.USAGE, text)
     return tuple(points)
 
 

@@ -68,8 +68,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer, and 
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line of stdout."""
-    sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+    """Print one JSON object on one line of stdout; ValueError for a number that JSON has no word for."""
+    sys.stdout.write(json.dumps(answer, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
 ERROR_DOMAIN = "outrider"
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
@@ -112,6 +115,11 @@ class OutriderError(Exception):
         self.detail = detail
         self.from_peer = from_peer
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Callable[..., OutriderError], tuple[Any, ...]]:
+        """Whole, so that it may come out of another process."""
+        make = partial(type(self), from_peer=self.from_peer, retry_after_s=self.retry_after_s)
+        return make, (self.reason, self.detail)
 
     @property
     def message(self) -> str:

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def write_whole(path: Path, data: bytes | str) -> None:
-    """Write `data` (text as UTF-8) to `path` and make its folder if there is none; raises OSError."""
+    """Write `data` (text as UTF-8) to `path` and make its folder if there is none; raises OSError that names `path`.
+
+    Links stay, and what they name is written. What is there and no regular file (a device, a pipe) is written through.
+    """
     content = data.encode() if isinstance(data, str) else data
+    with naming(path):
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            _replace(Path(os.path.realpath(path)), content)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """The system's errors inside name `path`: a full disk does not say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".partial", delete=False) as handle:
         temporary = Path(handle.name)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from outrider.harness.links import (
+    MAX_TRACE_POINTS,
     Channel,
     Cut,
     DelayModel,
@@ -133,6 +134,17 @@ def test_a_trace_is_interpolated_split_and_repeated(tmp_path: Path) -> None:
         ("time_s,rtt_ms\n0,1\n1,fast\n", ":3"),
         ("time_s,rtt_ms\n0,1\n1\n", ":3"),
         ("", ":1"),
+        ("time_s,rtt_ms\n", ": expected between 2"),
+        ("time_s,rtt_ms\n0,1\n", ": expected between 2"),
+        ("time_s,rtt_ms\n0,1\n\n1,2\n", ":3"),
+        ("time_s,rtt_ms\n0,1\nnan,1\n", ":3: time_s = nan"),
+        ("time_s,rtt_ms\n0,1\ninf,1\n", ":3: time_s = inf"),
+        ("time_s,rtt_ms\n0,1\n1e308,1\n", ":3: time_s = 1e+308"),
+        ("time_s,rtt_ms\n0,nan\n1,1\n", ":2: rtt_ms = nan"),
+        ("time_s,rtt_ms\n0,1\n1,inf\n", ":3: rtt_ms = inf"),
+        ("time_s,rtt_ms\n0,1\n1,1e308\n", ":3: rtt_ms = 1e+308"),
+        ("time_s,rtt_ms\n0,1\n1,-1\n", ":3: rtt_ms = -1"),
+        ("time_s,rtt_ms\n" + "".join(f"{n},1\n" for n in range(MAX_TRACE_POINTS + 1)), ": expected between 2"),
     ],
 )
 def test_a_bad_trace_is_refused_with_file_and_line(tmp_path: Path, text: str, place: str) -> None:
@@ -142,6 +154,12 @@ def test_a_bad_trace_is_refused_with_file_and_line(tmp_path: Path, text: str, pl
         load_trace(path)
     with refused(Reason.USAGE, "none.csv"):
         load_trace(tmp_path / "none.csv")
+
+
+def test_a_byte_order_mark_and_blank_lines_at_the_end_of_a_trace_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "rtt.csv"
+    path.write_text("\ufefftime_s,rtt_ms\r\n0,1\r\n1,2\r\n\r\n  \r\n", "utf-8")
+    assert load_trace(path) == ((0, 1), (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -162,6 +180,18 @@ def test_a_bad_trace_is_refused_with_file_and_line(tmp_path: Path, text: str, pl
         ({"cuts": [{"at_s": 1, "kind": "axe"}]}, "kind"),
         ({"trace": [[0, 1], [0, 2]]}, "trace"),
         ({"trace": [[0, 1], [1, -2]]}, "trace"),
+        ({"trace": [[0, 1], [float("nan"), 2]]}, "trace"),
+        ({"trace": [[0, 1], [float("inf"), 2]]}, "trace"),
+        ({"trace": [[0, 1], [1, 1e308]]}, "trace"),
+        ({"rtt_ms": 1e308}, "rtt_ms"),
+        ({"rtt_ms": 10**400}, "rtt_ms"),
+        ({"rtt_ms": True}, "rtt_ms"),
+        ({"rtt_ms": float("nan")}, "rtt_ms"),
+        ({"up_ms": True}, "up_ms"),
+        ({"up_ms": "5"}, "up_ms"),
+        ({"overhead_bytes": "5"}, "overhead_bytes"),
+        ({"jitter_slot_ms": 5e-324}, "jitter_slot_ms"),
+        ({"up_mbit": 5e-324}, "up_mbit"),
     ],
 )
 def test_an_impossible_link_is_refused_by_key(options: dict[str, Any], key: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from outrider.cloud.targets.llama_cpp import LlamaCppEngine
 from outrider.edge.commands.compare import read_prompts
 from outrider.edge.control.fixed import FixedControl
-from outrider.edge.drafters.base import propose_one
+from outrider.edge.drafters.base import NORMALISED, as_proposals, propose_one
 from outrider.edge.drafters.llama_cpp import LlamaDrafter
 from outrider.harness.inline_target import InlineTarget
 from outrider.harness.recording.format import DEPTH
@@ -54,11 +54,11 @@ def test_the_drafter_ranks_as_recorded_one_token_at_a_time(recordings: Recording
             session = drafter.open(recording.prompt_ids, chooser)
             for position in range(len(recording.answer_ids)):
                 real = await propose_one(session, recording.answer_ids[:position], 64)
-                recorded = recording.draft.candidates((position,), 64)
-                wrong += [proposal.token for proposal in real] != [candidate.token for candidate in recorded]
-                for proposal, candidate in zip(real, recorded, strict=True):
-                    if proposal.token == candidate.token:
-                        largest = max(largest, abs(proposal.probability - candidate.probability))
+                recorded = as_proposals(recording.draft.candidates((position,), 64), 64)
+                wrong += [proposal.token for proposal in real] != [proposal.token for proposal in recorded]
+                for mine, theirs in zip(real, recorded, strict=True):
+                    if mine.token == theirs.token:
+                        largest = max(largest, abs(mine.probability - theirs.probability))
             await session.close()
         await drafter.close()
         return wrong, largest
@@ -83,7 +83,7 @@ def test_off_the_path_the_drafter_says_nearly_what_it_says_alone(recordings: Rec
                 position, rank = recording.branches.positions[index], recording.branches.ranks[index]
                 text = [*recording.answer_ids[:position], int(recording.draft.ids[position, rank])]
                 for depth in range(DEPTH):
-                    recorded = ranking.candidates((index, depth), 1)
+                    recorded = as_proposals(ranking.candidates((index, depth), NORMALISED), 1)
                     if not recorded:
                         break
                     (real,) = await propose_one(session, text, 1)

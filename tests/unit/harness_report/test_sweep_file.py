@@ -36,6 +36,20 @@ def test_blank_lines_and_a_byte_order_mark_do_not_matter(tmp_path: Path) -> None
     assert [row.line for row in read_sweep(path).rows] == [3]
 
 
+def test_a_last_line_that_was_cut_short_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_sweep(tmp_path / "a.jsonl", grid(rtt_ms=(5, 20)))
+    whole = path.read_text("utf-8").rstrip("\n")
+    path.write_text(whole[:-50], "utf-8")
+    assert [row.cell for row in read_sweep(path).rows] == [{"rtt_ms": 5.0}]
+    assert "line 3" in caplog.text
+    caplog.clear()
+    path.write_text(whole, "utf-8")
+    assert len(read_sweep(path).rows) == 2
+    assert not caplog.text
+    path.write_text(whole[:-50] + "\n", "utf-8")
+    assert "line 3" in refusal(lambda: read_sweep(path))
+
+
 def test_keys_that_are_not_known_are_allowed(tmp_path: Path) -> None:
     (line,) = grid(rtt_ms=(5,))
     line["result"]["watts"] = 3

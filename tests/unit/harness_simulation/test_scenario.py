@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from outrider.harness.recording.store import read_recording, write_recording
 from outrider.harness.simulation.scenario import changed, read_scenario, resolve, shipped_recordings
-from outrider.shared.errors import Reason
+from outrider.harness.simulation.simulate import clock_of, on_virtual_clock, settings_of
+from outrider.shared.errors import OutriderError, Reason
 from support.refusal import refused
 
 
@@ -92,6 +94,20 @@ def test_a_recorded_trace_stands_in_for_the_delay(tmp_path: Path) -> None:
         ("[link]\njitters = 1", ("scenario.toml", "link", "jitters")),
         ("target = 40", ("scenario.toml", "target = 40")),
         ("rtt_ms = ", ("scenario.toml", "Invalid value")),
+        ("sessions = true", ("scenario.toml", "sessions = True", "valid integer")),
+        ('sessions = "4"', ("scenario.toml", "sessions = '4'", "valid integer")),
+        ("sessions = 1001", ("scenario.toml", "sessions = 1001", "less than or equal to 1000")),
+        ("rtt_ms = true", ("scenario.toml", "rtt_ms = True", "valid number")),
+        ("rtt_ms = 1e308", ("scenario.toml", "rtt_ms = 1e+308", "less than or equal to 3600000")),
+        ("target_ms = 1e308", ("scenario.toml", "target_ms = 1e+308")),
+        ('draft_ms = "8"', ("scenario.toml", "draft_ms = '8'")),
+        ("[link]\nrtt_ms = true", ("scenario.toml", "link", "rtt_ms = True")),
+        ("[link]\nrtt_ms = 0x" + 6000 * "f", ("scenario.toml", "link", "a very long int")),
+        ('[link]\nup_mbit = "5"', ("scenario.toml", "link", "up_mbit = '5'")),
+        ("[device]\ntoken_ms = false\nprompt_token_ms = 1", ("scenario.toml", "device", "token_ms = False")),
+        ("seed = " + 6000 * "9", ("scenario.toml", "digits")),
+        ("seed = 0x" + 6000 * "f", ("scenario.toml", "seed", "a very long int")),
+        ("seed = " + 5000 * "[" + 5000 * "]", ("scenario.toml", "nested too deeply")),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
@@ -145,3 +161,62 @@ def test_recordings_of_another_version_cut_short_or_missing_are_refused(tmp_path
         resolve(read_scenario(None, {"category": ("cooking",)}))
     with refused(Reason.FILE_UNREADABLE, "no such folder"):
         resolve(read_scenario(None, {"recordings": str(tmp_path / "nothing")}))
+
+
+def test_whole_numbers_are_numbers(tmp_path: Path) -> None:
+    scenario = read_scenario(write(tmp_path, "rtt_ms = 20\ndraft_ms = 8\n[link]\nup_ms = 1\nup_mbit = 5\n"), {})
+    assert (scenario.rtt_ms, scenario.draft_ms) == (20.0, 8.0)
+
+
+def test_a_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "links.toml").write_text(
+        '\ufeff[far]\ndescription = "far"\nup_ms = { value = 9, source = "s" }\n', "utf-8"
+    )
+    path = write(tmp_path, '\ufeffprofiles = "."\nlink = "far"\nlimit = 1\n')
+    assert resolve(read_scenario(path, {})).link.up_ms == 9
+
+
+def test_a_links_table_may_name_its_trace(tmp_path: Path) -> None:
+    (tmp_path / "walk.csv").write_text("time_s,rtt_ms\n0,10\n5,90\n10,10\n")
+    path = write(tmp_path, 'limit = 1\n[link]\ntrace = "walk.csv"\njitter = "uniform"\njitter_ms = 2\n')
+    link = resolve(read_scenario(path, {})).link
+    assert (link.rtt_ms, link.jitter_ms) == (50, 2)
+    with refused(Reason.USAGE, "none.csv"):
+        read_scenario(write(tmp_path, '[link]\ntrace = "none.csv"\n'), {})
+
+
+def test_errors_do_not_repeat_what_is_long(tmp_path: Path) -> None:
+    text = "[link]\ntrace = [" + ", ".join(f"[{n}, -1]" for n in range(2000)) + "]\n"
+    with pytest.raises(OutriderError) as caught:
+        read_scenario(write(tmp_path, text), {})
+    assert "link.trace.0.1 = -1" in caught.value.detail
+    assert "1995 more problems" in caught.value.detail
+    assert len(caught.value.detail) < 1500
+    with pytest.raises(OutriderError) as caught:
+        read_scenario(
+            write(tmp_path, f'link = {{ trace = [[0, 1], [1, "{5000 * "x"}"]], jitter = "{5000 * "y"}" }}'), {}
+        )
+    assert len(caught.value.detail) < 1000
+
+
+def test_settings_tell_of_a_trace_what_it_takes_to_know_it_again(tmp_path: Path) -> None:
+    (tmp_path / "walk.csv").write_text("time_s,rtt_ms\n" + "".join(f"{n},{n % 7}\n" for n in range(3000)))
+    scenario = read_scenario(write(tmp_path, 'trace = "walk.csv"\nlimit = 1\n'), {})
+    setup = resolve(scenario)
+    settings = settings_of(scenario, setup)
+    trace = settings["link"]["trace"]
+    assert (trace["path"], trace["points"], len(trace["sha256"])) == (str(tmp_path / "walk.csv"), 3000, 64)
+    assert len(json.dumps(settings)) < 5000
+
+
+def test_on_the_virtual_clock_nothing_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def probed() -> tuple[str, ...]:
+        raise AssertionError("probed")
+
+    monkeypatch.setattr("outrider.harness.netem.missing", probed)
+    for emulator in ("proxy", "auto"):
+        scenario = read_scenario(None, {"emulator": emulator, "limit": 1})
+        assert clock_of(scenario, resolve(scenario)) is on_virtual_clock
+    scenario = read_scenario(None, {"emulator": "netem", "limit": 1})
+    with refused(Reason.USAGE, "on the virtual clock nothing is emulated"):
+        clock_of(scenario, resolve(scenario))

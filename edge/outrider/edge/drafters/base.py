@@ -21,8 +21,7 @@ class Proposal:
     probability: float
 
 
-# Candidates over which likelihoods are normalised, as many as recordings hold off the path; those further down have next
-# to none.
+# Candidates over which likelihoods are normalised: as many as recordings hold off the path.
 NORMALISED = 4
 
 

@@ -15,6 +15,7 @@ from outrider.harness.report.read import read_sweep, read_timeline
 from outrider.harness.report.words import COLOCATED, STREAMING, count
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.files import write_whole
 
 
 def report(
@@ -54,7 +55,7 @@ def report(
         version=importlib.metadata.version("outrider"),
     )
     page = render(sections(read, None if timeline is None else read_timeline(timeline), options), title)
-    out.write_bytes(page)
+    write_whole(out, page)
     if json:
         faster = {f"faster_than_{name}": compare(read.rows, name).count("faster") for name in (STREAMING, COLOCATED)}
         print_json({"out": str(out), "bytes": len(page), "cells": len(read.rows), **faster})

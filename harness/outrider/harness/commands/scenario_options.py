@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from outrider.harness.links import shown
 from outrider.harness.simulation.scenario import BASELINES, SHIPPED_SETS, Scenario, read_scenario
 from outrider.shared.errors import OutriderError, Reason
 
@@ -113,9 +114,12 @@ def scenario_of(path: Path | None, *groups: Mapping[str, Any]) -> Scenario:
 
 def _values(name: str, text: str) -> list[Any]:
     words = [word.strip() for word in text.split(",")]
-    if not all(words) or len(set(words)) != len(words):
-        raise OutriderError(Reason.USAGE, f"{name} = {text!r}: expected different values with commas between them.")
-    return [_value(word) for word in words]
+    values = [_value(word) for word in words]
+    # 1, 1.0 and 01 are one value.
+    if not all(words) or len(set(values)) != len(values):
+        text = f"{name} = {shown(text)}: expected different values with commas between them."
+        raise OutriderError(Reason.USAGE, text)
+    return values
 
 
 def _value(word: str) -> str | int | float:

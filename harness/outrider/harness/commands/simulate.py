@@ -48,7 +48,8 @@ def simulate(
     chosen = scenario_of(scenario, options.given(), given_fields(single))
     setup = resolve(chosen)
     if timeline is not None:
-        write_whole(timeline, dumps(make_timeline(setup, settings_of(chosen, setup)), ensure_ascii=False))
+        moments = make_timeline(setup, settings_of(chosen, setup))
+        write_whole(timeline, dumps(moments, ensure_ascii=False, allow_nan=False))
     began_s = time.process_time()
     result = run_scenario(chosen, setup, lambda name: logger.info("running %s", name))
     logger.info("%.1f s of CPU time", time.process_time() - began_s)
@@ -63,9 +64,14 @@ def print_result(result: dict[str, Any]) -> None:
     settings = result["settings"]
     title = (
         f"{result['answers']} answers, {result['tokens']} tokens, {result['sessions']} sessions; target "
-        f"{settings['target_ms']:g} ms, draft {settings['draft_ms']:g} ms, round trip {settings['rtt_ms']:g} ms"
+        f"{settings['target_ms']:g} ms, draft {settings['draft_ms']:g} ms, round trip {settings['rtt_ms']:.4g} ms"
     )
-    table = Table(title=title, caption="accel.: accelerator ms per token, drafting on it included", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=title,
+        caption="accel.: accelerator ms per token, drafting on it included",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.add_column("", no_wrap=True)
     for heading in ("ms/token", "speed-up", "first", "p95 gap", "passes", "accel."):
         table.add_column(heading, justify="right", no_wrap=True)

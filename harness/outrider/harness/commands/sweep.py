@@ -16,6 +16,8 @@ from outrider.harness.simulation.sweep import sweep as run_sweep
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
 
+MAX_JOBS = 64
+
 
 @with_option_groups
 def sweep(
@@ -24,7 +26,7 @@ def sweep(
     grid: GridOptions,
     scenario: ScenarioArgument = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Processes at the same time.", show_default="cores")
+        int | None, typer.Option(min=1, max=MAX_JOBS, help="Processes at the same time.", show_default="cores")
     ] = None,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
@@ -42,7 +44,7 @@ def sweep(
             base,
             axes,
             out,
-            jobs or os.cpu_count() or 1,
+            jobs or min(os.cpu_count() or 1, MAX_JOBS),
             lambda done, total: bar.update(task, completed=done, total=total),
         )
     if json:

@@ -8,11 +8,19 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from outrider.harness.links import LinkProfile, NonNegative, Positive, describe_problems, load_trace
+from outrider.harness.links import (
+    LinkProfile,
+    Milliseconds,
+    PositiveMilliseconds,
+    Seconds,
+    describe_problems,
+    load_trace,
+    shown,
+)
 from outrider.shared.errors import OutriderError, Reason
 
 ASSUMPTION = "assumption:"
@@ -26,10 +34,10 @@ class _Frozen(BaseModel):
 class TargetProfile(_Frozen):
     """How long passes of a target take."""
 
-    base_ms: Positive
-    row_ms: NonNegative
-    free_rows: NonNegative
-    session_ms: NonNegative
+    base_ms: PositiveMilliseconds
+    row_ms: Milliseconds
+    free_rows: Annotated[float, Field(ge=0, le=1e9, strict=True)]
+    session_ms: Milliseconds
 
     def pass_ms(self, rows: int, sessions: int = 1) -> float:
         """Milliseconds of a pass over `rows` rows of `sessions` sessions, prefill rows included."""
@@ -39,11 +47,11 @@ class TargetProfile(_Frozen):
 class DrafterProfile(_Frozen):
     """How long draft steps of a device take. Without throttling the last three values are left out."""
 
-    token_ms: NonNegative
-    prompt_token_ms: NonNegative
-    throttle_loss: float = Field(default=0.0, ge=0, lt=1)
-    throttle_begin_s: NonNegative = 0.0
-    throttle_full_s: NonNegative = 0.0
+    token_ms: Milliseconds
+    prompt_token_ms: Milliseconds
+    throttle_loss: float = Field(default=0.0, ge=0, lt=1, strict=True)
+    throttle_begin_s: Seconds = 0.0
+    throttle_full_s: Seconds = 0.0
 
     @model_validator(mode="after")
     def _throttling_is_whole(self) -> DrafterProfile:
@@ -104,12 +112,19 @@ def pick(profiles: Mapping[str, Profile[P]], name: str) -> Profile[P]:
     return profiles[name]
 
 
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """TOML as UTF-8, with or without a byte order mark; raises ValueError, also for what is nested too deeply."""
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def _load(shipped: str, path: Path | None, kind: type[P]) -> dict[str, Profile[P]]:
     origin = str(path or shipped)
     try:
-        text = (path or resources.files(__package__).joinpath(shipped)).read_text("utf-8")
-        tables = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        tables = parse_toml((path or resources.files(__package__).joinpath(shipped)).read_bytes())
+    except (OSError, ValueError) as error:
         raise OutriderError(Reason.USAGE, f"{origin}: {error}.") from None
     folder = path.parent if path else None
     return {name: _profile(f"{origin}: {name}", name, table, kind, folder) for name, table in tables.items()}
@@ -117,7 +132,7 @@ def _load(shipped: str, path: Path | None, kind: type[P]) -> dict[str, Profile[P
 
 def _profile(origin: str, name: str, table: Any, kind: type[P], folder: Path | None) -> Profile[P]:
     if not isinstance(table, dict):
-        raise OutriderError(Reason.USAGE, f"{origin} = {table!r}: expected a table.")
+        raise OutriderError(Reason.USAGE, f"{origin} = {shown(table)}: expected a table.")
     description = table.pop("description", None)
     if not isinstance(description, str):
         raise OutriderError(Reason.USAGE, f"{origin}: description is missing or no text.")
@@ -125,13 +140,13 @@ def _profile(origin: str, name: str, table: Any, kind: type[P], folder: Path | N
     sources: dict[str, str] = {}
     for key, entry in table.items():
         if not isinstance(entry, dict) or set(entry) != _SOURCED_KEYS:
-            raise OutriderError(Reason.USAGE, f"{origin}.{key} = {entry!r}: expected {{ value = …, source = … }}.")
+            raise OutriderError(Reason.USAGE, f"{origin}.{key} = {shown(entry)}: expected {{ value = …, source = … }}.")
         if not isinstance(entry["source"], str) or not entry["source"].strip():
             raise OutriderError(Reason.USAGE, f"{origin}.{key}: a source is missing.")
         values[key], sources[key] = entry["value"], entry["source"]
     if kind is LinkProfile and "trace" in values:
         if folder is None or not isinstance(values["trace"], str):
-            raise OutriderError(Reason.USAGE, f"{origin}.trace = {values['trace']!r}: expected a file name.")
+            raise OutriderError(Reason.USAGE, f"{origin}.trace = {shown(values['trace'])}: expected a file name.")
         values["trace"] = load_trace(folder / values["trace"])
     try:
         made = kind.model_validate(values)

@@ -5,6 +5,8 @@ reason.
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from outrider.harness.report.format import AxisValue, Result, SweepHeader, SweepLine, Timeline
 from outrider.shared.errors import OutriderError, Reason
+
+logger = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -37,13 +41,18 @@ class Sweep:
 
 
 def read_sweep(path: Path) -> Sweep:
-    """The sweep in a file of JSON lines; blank lines are skipped. Raises FILE_UNREADABLE, also for a repeated cell."""
+    """The sweep in a file of JSON lines; blank lines are skipped, and, with a warning, a last line that was cut short.
+    Raises FILE_UNREADABLE, also for a repeated cell.
+    """
     content, text = _read(path)
     # Not `splitlines`: characters that it breaks at may stand inside JSON texts.
     numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not numbered:
         raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: is empty; its first line should name the format.")
     header = _parse(SweepHeader, numbered[0][1], f"{path}, line {numbered[0][0]}")
+    if len(numbered) > 1 and not text.endswith("\n") and not _is_json(numbered[-1][1]):
+        number, _ = numbered.pop()
+        logger.warning("%s, line %d: was cut short and is left out.", path, number)
     rows: list[Row] = []
     seen: dict[frozenset[tuple[str, AxisValue]], int] = {}
     for number, line in numbered[1:]:
@@ -66,6 +75,14 @@ def _read(path: Path) -> tuple[bytes, str]:
         return content, content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error}.") from None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _parse(model: type[Model], text: str, where: str) -> Model:

@@ -4,7 +4,6 @@ resolved into a `Setup`.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -14,13 +13,14 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from outrider.edge.drafting import Drafting
 from outrider.harness.emulator import EmulatorChoice
-from outrider.harness.links import LinkProfile, NonNegative, Positive, describe_problems, load_trace
+from outrider.harness.links import LinkProfile, Milliseconds, PositiveMilliseconds, describe_problems, load_trace
 from outrider.harness.profiles import (
     DrafterProfile,
     TargetProfile,
     load_drafters,
     load_links,
     load_targets,
+    parse_toml,
     pick,
 )
 from outrider.harness.recording.library import RecordingSet
@@ -31,8 +31,10 @@ BaselineName = Literal["streaming", "colocated", "batched", "stop_and_wait", "dr
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
 SHIPPED_SETS = ("greedy", "nucleus", "full", "long")
 STEADY_LINK = "steady"
-MAX_SESSIONS = 10_000
+MAX_SESSIONS = 1000
 NAME, TABLE = "name", "table"
+# What decides which recordings are read.
+RECORDING_KEYS = {"recordings", "category", "prompts", "limit", "target_model", "draft_model"}
 
 
 def _form(value: object) -> str:
@@ -57,30 +59,30 @@ class Scenario(BaseModel):
     recordings: str = "greedy"
     category: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
-    limit: Annotated[int, Field(ge=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    limit: Annotated[int, Field(ge=1, strict=True)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
     target_model: str | None = None
     draft_model: str | None = None
     profiles: str | None = None
     target: TargetChoice = "70b-4xa100-40ms"
-    target_ms: Positive | None = None
+    target_ms: PositiveMilliseconds | None = None
     cloud_drafter: TargetChoice = "1.5b-on-4xa100"
-    cloud_draft_ms: Positive | None = None
+    cloud_draft_ms: PositiveMilliseconds | None = None
     device: DeviceChoice = "laptop-1.5b"
-    draft_ms: NonNegative | None = None
+    draft_ms: Milliseconds | None = None
     link: LinkChoice = STEADY_LINK
-    rtt_ms: NonNegative | None = None
+    rtt_ms: Milliseconds | None = None
     trace: str | None = None
-    sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS)] = 1
+    sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS, strict=True)] = 1
     drafter: Literal["recorded", "recorded+lookup", "lookup", "none"] = RECORDED_DRAFTER
-    cloud_lookup: Annotated[int, Field(ge=0, le=64)] = 0
+    cloud_lookup: Annotated[int, Field(ge=0, le=64, strict=True)] = 0
     control: str = "fixed"
-    gamma: Annotated[int, Field(ge=1, le=256)] = 5
-    branch: Annotated[int, Field(ge=1, le=64)] = 1
+    gamma: Annotated[int, Field(ge=1, le=256, strict=True)] = 5
+    branch: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
     pace: Literal["patient", "eager"] = "patient"
     clock: Literal["virtual", "wall"] = "virtual"
     emulator: EmulatorChoice = "proxy"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 1
     baselines: tuple[BaselineName, ...] = BASELINES
 
     @field_validator("category", "prompts", mode="before")
@@ -97,9 +99,12 @@ def read_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
     values: dict[str, Any] = {}
     if path is not None:
         try:
-            values = tomllib.loads(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            values = parse_toml(path.read_bytes())
+        except (OSError, ValueError) as error:
             raise OutriderError(Reason.USAGE, f"{path}: {error}.") from None
+        link = values.get("link")
+        if isinstance(link, dict) and isinstance(link.get("trace"), str):
+            link["trace"] = load_trace(path.parent / link["trace"])
         _validate(values, str(path))
         values |= {key: _beside(path, values[key]) for key in ("profiles", "trace") if key in values}
         if values.get("recordings") not in {None, *SHIPPED_SETS}:
@@ -116,19 +121,27 @@ def changed(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
 
 def resolve(scenario: Scenario) -> Setup:
     """Look profiles up and read recordings; raises USAGE and FILE_UNREADABLE."""
+    return resolve_with(scenario, read_recordings(scenario))
+
+
+def resolve_with(scenario: Scenario, recordings: RecordingSet) -> Setup:
+    """Look profiles up, with recordings that have been read; raises USAGE."""
+    drafting = Drafting(
+        drafter=scenario.drafter,
+        control=scenario.control,
+        gamma=scenario.gamma,
+        branch=scenario.branch,
+        pace=scenario.pace,
+    )
+    # Refuses a policy that there is none of.
+    drafting.make_control()
     return Setup(
-        recordings=_recordings(scenario),
+        recordings=recordings,
         target=_with_time(_target(scenario, scenario.target), scenario.target_ms),
         cloud_drafter=_with_time(_target(scenario, scenario.cloud_drafter), scenario.cloud_draft_ms),
         device=_device(scenario),
         link=_link(scenario),
-        drafting=Drafting(
-            drafter=scenario.drafter,
-            control=scenario.control,
-            gamma=scenario.gamma,
-            branch=scenario.branch,
-            pace=scenario.pace,
-        ),
+        drafting=drafting,
         cloud_lookup=scenario.cloud_lookup,
         sessions=scenario.sessions,
         seed=scenario.seed,
@@ -152,9 +165,15 @@ def _beside(path: Path, name: str) -> str:
     return str(path.parent / name)
 
 
-def _recordings(scenario: Scenario) -> RecordingSet:
+def recordings_folder(scenario: Scenario) -> Path:
+    """Where the scenario's recordings stand."""
     name = scenario.recordings
-    folder = shipped_recordings(name) if name in SHIPPED_SETS else Path(name)
+    return shipped_recordings(name) if name in SHIPPED_SETS else Path(name)
+
+
+def read_recordings(scenario: Scenario) -> RecordingSet:
+    """The scenario's recordings; raises FILE_UNREADABLE."""
+    folder = recordings_folder(scenario)
     found = RecordingSet.read(folder, categories=scenario.category, ids=scenario.prompts, limit=scenario.limit)
     for role, wanted in (("target", scenario.target_model), ("draft", scenario.draft_model)):
         recorded = getattr(found.header, role).name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
@@ -36,7 +38,7 @@ def simulate(scenario: Scenario, setup: Setup, progress: Progress = lambda _: No
     `progress` is told what is run next. Raises USAGE for an emulator that cannot be had, MEASUREMENT_INVALID for a run
     on the wall clock that does not count, and what the product raises.
     """
-    clock = _clock_of(scenario, setup)
+    clock = clock_of(scenario, setup)
     progress("outrider")
     result = clock(setup)
     result["settings"] = settings_of(scenario, setup) | result["settings"]
@@ -72,9 +74,10 @@ def on_wall_clock(setup: Setup, emulator: EmulatorName) -> Result:
     return measured(found.run, setup) | {"settings": settings}
 
 
-def _clock_of(scenario: Scenario, setup: Setup) -> Clock:
-    emulator = choose_emulator(scenario.emulator, setup.link, setup.sessions)
+def clock_of(scenario: Scenario, setup: Setup) -> Clock:
+    """What runs setups on the scenario's clock; raises USAGE for an emulator that cannot be had."""
     if scenario.clock == "wall":
+        emulator = choose_emulator(scenario.emulator, setup.link, setup.sessions)
         return lambda chosen: on_wall_clock(chosen, emulator)
     if scenario.emulator == "netem":
         raise OutriderError(Reason.USAGE, "emulator = 'netem': on the virtual clock nothing is emulated.")
@@ -91,7 +94,7 @@ def settings_of(scenario: Scenario, setup: Setup) -> Result:
         "target": setup.target.model_dump() | {"name": _name(scenario.target)},
         "cloud_drafter": setup.cloud_drafter.model_dump() | {"name": _name(scenario.cloud_drafter)},
         "device": setup.device.model_dump() | {"name": _name(scenario.device)},
-        "link": setup.link.model_dump(exclude_defaults=True) | {"name": _name(scenario.link)},
+        "link": link_settings(setup.link, scenario.trace) | {"name": _name(scenario.link)},
         "target_ms": setup.target.base_ms,
         "cloud_draft_ms": setup.cloud_drafter.base_ms,
         "draft_ms": setup.device.token_ms,
@@ -101,6 +104,15 @@ def settings_of(scenario: Scenario, setup: Setup) -> Result:
         "sampling": header.sampling.model_dump(mode="json", exclude={"seed", "stop", "max_tokens"}),
         "prompts": [recording.header.id for recording in setup.recordings],
     }
+
+
+def link_settings(link: LinkProfile, trace_path: str | None) -> Result:
+    """The link's values; of a trace its path, how many points it has, and the SHA-256 of these as JSON."""
+    values = link.model_dump(exclude_defaults=True)
+    if link.trace:
+        digest = hashlib.sha256(json.dumps(link.trace).encode()).hexdigest()
+        values["trace"] = {"path": trace_path, "points": len(link.trace), "sha256": digest}
+    return values
 
 
 def _name(choice: object) -> str:
