@@ -18,6 +18,7 @@ from outrider.edge.drafters.base import NORMALISED, Proposal, as_proposals
 from outrider.harness.recording.format import BRANCH_WIDTH, DEPTH, NO_TOKEN, Recording
 from outrider.harness.recording.library import RecordingSet
 from outrider.harness.usage import DraftRecord
+from outrider.shared.ids import common_length
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.vocabulary import Vocabulary
 
@@ -98,7 +99,7 @@ class ReplayDraftSession:
         """See `DraftSession.close`."""
 
     def _guess(self, answer: list[int], count: int) -> list[Proposal]:
-        on_path = _common_length(answer, self._answer)
+        on_path = common_length(answer, self._answer)
         if on_path < len(answer):
             return self._off_path(answer, on_path, count)
         if on_path == len(self._answer):
@@ -155,10 +156,3 @@ def off_path_confidence(recordings: RecordingSet) -> list[list[float]]:
     share = weight / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-9)
     means: list[list[float]] = (share.sum(axis=0) / np.maximum(present.sum(axis=0), 1)).tolist()
     return means
-
-
-def _common_length(first: list[int], second: list[int]) -> int:
-    limit = min(len(first), len(second))
-    if first[:limit] == second[:limit]:
-        return limit
-    return next(index for index in range(limit) if first[index] != second[index])
