@@ -17,13 +17,12 @@ from outrider.shared.token_tree import DraftTree, Node
 
 CHILDREN = 3
 MAX_TEXTS = 8
-# Path probability below which a guess is not worth a row while rows are free, and the most that is asked for when they
-# are not.
-LEAST_PROBABILITY = 0.006
-MOST_DEMANDED = 0.5
-# A pass with more rows than are free asks for less, one with fewer allows a little more.
-FULL_PERCENT = 50
-RISE, FALL = 1.5, 0.85
+THRESHOLDS = Thresholds(expand=0.003, send=0.006)
+# Guesses for one pass, at first, at most and at least. A pass that is as full as that, see `load_percent`, asks for fewer,
+# one in which rows are free allows more.
+FIRST_NODES, MOST_NODES, LEAST_NODES = 8.0, 64.0, 2.0
+FREE_PERCENT, FULL_PERCENT = 50, 90
+SHRINK, GROW = 0.7, 1.5
 # How often one of a right node's children is right too: what a step is expected to gain.
 CHILD_RIGHT = 0.9
 # Share of the running rate's past that a commit leaves: the last ten or so count.
@@ -40,14 +39,17 @@ class RatioControl(Control):
         self._eager = eager
         self._cost = DraftCost()
         self._rate = _Rate()
-        self._least = LEAST_PROBABILITY
+        self._nodes = FIRST_NODES
 
     def next_step(self, tree: DraftTree, bounds: DraftBounds) -> Step:
         """See `Control.next_step`."""
-        frontier = survey(tree, bounds, Thresholds(expand=self._least / 2, send=self._least))
+        frontier = survey(tree, bounds, THRESHOLDS)
+        room = int(self._nodes) - tree.live_count
+        unsent = frontier.unsent[: max(0, room)]
         texts = self._worth_drafting(frontier) if tree.live_count < bounds.window else []
-        if frontier.unsent and (self._eager or self._asks_for_pass(tree, texts)):
-            return Send(tuple(node for _, node in frontier.unsent))
+        is_full = len(frontier.unsent) >= room
+        if unsent and (self._eager or is_full or self._asks_for_pass(tree, texts)):
+            return Send(tuple(node for _, node in unsent))
         return Expand(tuple(node for _, node in texts), CHILDREN) if texts else Wait()
 
     def check_fits(self, window: int) -> None:
@@ -60,8 +62,10 @@ class RatioControl(Control):
     def on_commit(self, commit: Commit) -> None:
         """See `Control.on_commit`."""
         self._rate.observe(commit.committed_length - commit.base, asyncio.get_running_loop().time())
-        change = RISE if commit.load_percent > FULL_PERCENT else FALL
-        self._least = min(MOST_DEMANDED, max(LEAST_PROBABILITY, self._least * change))
+        if commit.load_percent > FULL_PERCENT:
+            self._nodes = max(LEAST_NODES, self._nodes * SHRINK)
+        elif commit.load_percent <= FREE_PERCENT:
+            self._nodes = min(MOST_NODES, self._nodes * GROW)
 
     def _worth_drafting(self, frontier: Frontier) -> list[tuple[float, Node]]:
         if not frontier.open:
