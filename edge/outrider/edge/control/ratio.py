@@ -18,8 +18,8 @@ from outrider.shared.token_tree import DraftTree, Node
 CHILDREN = 3
 MAX_TEXTS = 8
 THRESHOLDS = Thresholds(expand=0.003, send=0.006)
-# Guesses for one pass, at first, at most and at least. A pass that is as full as that, see `load_percent`, asks for fewer,
-# one in which rows are free allows more.
+# Guesses for one pass, at first, at most and at least. A pass that is as full as that, see `load_percent`, asks for
+# fewer, one in which rows are free allows more.
 FIRST_NODES, MOST_NODES, LEAST_NODES = 8.0, 64.0, 2.0
 FREE_PERCENT, FULL_PERCENT = 50, 90
 SHRINK, GROW = 0.7, 1.5
