@@ -83,7 +83,8 @@ def test_json_holds_everything_the_table_and_the_verdict_are_made_of(capsys: Cap
     assert first["draft_ms"] == 10
     assert first["draft_ms_source"] == "given"
     best = first["best"]
-    assert first["flags"] == f"--control fixed --gamma {best['gamma']} --pace {best['pace']}"
+    gamma = "" if best["gamma"] is None else f" --gamma {best['gamma']}"
+    assert first["flags"] == f"--control {best['control']}{gamma} --pace {best['pace']}"
     assert first["ms_per_token"] == best["ms_per_token"]
     streaming_ms = made["streaming"]["ms_per_token"]
     assert first["speedup"] == pytest.approx(streaming_ms / best["ms_per_token"], abs=1e-4)
