@@ -24,7 +24,9 @@ session_ms = { value = 0, source = "measured" }
 
 def test_what_ships_is_whole_and_every_value_has_a_source() -> None:
     assert list(load_targets()) == ["70b-4xa100-40ms", "70b-4xa100-25ms", "70b-4xa100-limit", "1.5b-on-4xa100"]
-    assert {"phone-7b", "phone-1.5b", "laptop-7b", "laptop-1.5b", "desktop-7b", "desktop-1.5b"} == set(load_drafters())
+    assert {"phone-7b", "phone-1.5b", "laptop-7b", "laptop-1.5b", "desktop-7b", "desktop-1.5b", "lookup"} == set(
+        load_drafters()
+    )
     rtts_ms = {name: link.values.rtt_ms for name, link in load_links().items()}
     assert rtts_ms == {
         "steady": 20, "loopback": 0.1, "wifi": 5, "5g": 20, "4g": 60, "intercontinental": 150, "satellite": 600,

@@ -128,6 +128,13 @@ def test_a_profile_that_does_not_exist_is_refused_with_those_that_do(key: str) -
         resolve(read_scenario(None, {key: "nowhere", "limit": 1}))
 
 
+def test_a_device_without_a_model_only_looks_up() -> None:
+    with refused(Reason.USAGE, "device = 'lookup' has no model", "set drafter = 'lookup'"):
+        resolve(read_scenario(None, {"device": "lookup", "limit": 1}))
+    setup = resolve(read_scenario(None, {"device": "lookup", "drafter": "lookup", "limit": 1}))
+    assert setup.device.token_ms == 0
+
+
 def test_a_profile_without_a_number_it_needs_is_refused_with_file_and_key(tmp_path: Path) -> None:
     (tmp_path / "targets.toml").write_text('[t]\ndescription = "x"\nbase_ms = { value = 1, source = "s" }\n')
     with refused(Reason.USAGE, str(tmp_path / "targets.toml"), "row_ms", "Field required"):

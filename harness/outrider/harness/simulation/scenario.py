@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
-from outrider.edge.drafting import Drafting
+from outrider.edge.drafting import LOOKUP, Drafting
 from outrider.harness.emulator import EmulatorChoice
 from outrider.harness.links import LinkProfile, Milliseconds, PositiveMilliseconds, describe_problems, load_trace
 from outrider.harness.profiles import (
@@ -204,6 +204,11 @@ def _with_time(target: TargetProfile, base_ms: float | None) -> TargetProfile:
 
 def _device(scenario: Scenario) -> DrafterProfile:
     device = scenario.device
+    if device == LOOKUP and RECORDED_DRAFTER in scenario.drafter and scenario.draft_ms is None:
+        raise OutriderError(
+            Reason.USAGE,
+            f"device = {device!r} has no model for drafter = {scenario.drafter!r}; set drafter = {LOOKUP!r}.",
+        )
     if isinstance(device, str):
         device = pick(load_drafters() | load_drafters(_profile_file(scenario, "drafters.toml")), device).values
     if scenario.draft_ms is None:
