@@ -32,8 +32,9 @@ def speed() -> None:
     """Speed over streaming of eager and patient pace, drafter at 8 ms."""
     print("| recordings | prompts | target | RTT | eager | of the oracle | passes | patient | its passes | longer by |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for recordings in ("greedy", "nucleus", "full"):
-        for category in ((), ("code",), ("chat",), ("edit",)):
+    kinds = {"greedy": ((), ("code",), ("chat",), ("edit",)), "nucleus": ((),), "full": ((),)}
+    for recordings, categories in kinds.items():
+        for category in categories:
             for target_ms in (40, 25):
                 for rtt_ms in RTTS_MS:
                     options = {"recordings": recordings, "category": category, "target_ms": target_ms, "rtt_ms": rtt_ms}
