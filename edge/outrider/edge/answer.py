@@ -59,7 +59,7 @@ class Answer:
         self._link = link
         self._speculator = Speculator(self.tree, setup.request.prompt_ids, draft, lookup=setup.lookup)
         self._can_draft = draft is not None or setup.lookup
-        self._window = INITIAL_WINDOW
+        self._window = min(INITIAL_WINDOW, setup.limits.window)
         self._end = setup.request.max_tokens
         self._run_to = 0
         self._open_sent_bytes = self._opened_received_bytes = 0
