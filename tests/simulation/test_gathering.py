@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from outrider.cloud.gathering import Gathering
+from outrider.cloud.session import Session, SessionLimits
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.harness import virtual_time
@@ -15,7 +17,9 @@ from outrider.harness.links import LinkProfile
 from outrider.harness.memory_link import MemoryPort
 from outrider.harness.simulation.measures import measures
 from outrider.harness.simulation.virtual_run import run_virtual
+from outrider.shared.messages import FinishReason
 from outrider.shared.sampling.options import Sampling
+from outrider.shared.tiny import tiny_vocabulary
 from simulation.world import Task, drain, forty_ms, make_answer, target_alone
 from unit.harness_simulation.setups import PASS_MS, make_setup
 
@@ -69,6 +73,16 @@ async def _alone() -> float:
 
 def test_a_session_that_has_ended_keeps_nobody_waiting() -> None:
     assert virtual_time.run(_beside_one_that_stops_talking(1.0)) == pytest.approx(virtual_time.run(_alone()))
+
+
+def test_an_edge_that_talks_on_after_the_end_leaves_nothing_behind() -> None:
+    gathering = Gathering(4.0)
+    session = Session("s", 0, Task().request(), tiny_vocabulary(), 10, SessionLimits())
+    gathering.on_pass([session], 0.0, 0.04)
+    session.finish(FinishReason.CANCELLED)
+    gathering.forget(session)
+    gathering.on_ready(session, 1.0)
+    assert not gathering._habits
 
 
 def test_nobody_is_kept_longer_than_a_few_passes() -> None:

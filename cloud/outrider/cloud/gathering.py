@@ -41,8 +41,9 @@ class Gathering:
 
     def on_ready(self, session: Session, now_s: float) -> None:
         """The session has got something to check, or credit."""
-        habit = self._habits.setdefault(session, _Habit())
-        if habit.answered_s is not None:
+        # An edge may go on talking after its session has ended and been forgotten.
+        habit = self._habits.get(session)
+        if habit is not None and habit.answered_s is not None:
             habit.turnaround_s = _mean(habit.turnaround_s, now_s - habit.answered_s)
             habit.answered_s = None
 
@@ -50,9 +51,7 @@ class Gathering:
         """A pass over these has ended."""
         self._pass_s = _mean(self._pass_s or None, ended_s - began_s)
         for session in sessions:
-            if session.finished:
-                self._habits.pop(session, None)
-            elif not session.has_work:
+            if not session.has_work:
                 self._habits.setdefault(session, _Habit()).answered_s = ended_s
 
     def hold_s(self, wanting: Sequence[Session], others: Iterable[Session], now_s: float) -> float:

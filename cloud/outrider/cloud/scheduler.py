@@ -92,9 +92,9 @@ class Scheduler:
         wanting: list[Session] = []
         others: list[Session] = []
         for session in self._queue:
-            is_reading_prompt = len(session.sequence) - self._target.cached_length(session.slot) > 1
             if session.finished:
                 continue
+            is_reading_prompt = len(session.sequence) - self._target.cached_length(session.slot) > 1
             if not session.has_work and not is_reading_prompt:
                 others.append(session)
                 continue
@@ -119,7 +119,7 @@ class Scheduler:
                 continue
             if session.ready_since is None:
                 session.ready_since = self._now()
-            needed = len(work.rows.append) + len(work.rows.node_tokens)
+            needed = work.rows.count
             if batch and rows + needed > self._max_rows:
                 left_out.append(session)
                 continue
@@ -179,7 +179,7 @@ class Scheduler:
 
     def _load_percent(self, batch: Sequence[tuple[Session, PassWork]]) -> int:
         """50 for a pass with all the rows that are free, 100 for one with twice as many or more."""
-        rows = sum(len(work.rows.append) + len(work.rows.node_tokens) for _, work in batch)
+        rows = sum(work.rows.count for _, work in batch)
         return min(100, 50 * rows // self._free_rows)
 
     @staticmethod

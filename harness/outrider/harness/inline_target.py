@@ -31,7 +31,7 @@ class InlineTarget(EngineTarget):
         async with self._busy:
             began_s = loop.time()
             results = self._run_pass(work)
-            rows = sum(len(item.rows.append) + len(item.rows.node_tokens) for item in work)
+            rows = sum(item.rows.count for item in work)
             # On a real clock the engine's own time is part of the pass.
             await asyncio.sleep(began_s + self._pass_ms(rows, len(work)) / 1000 - loop.time())
         return results

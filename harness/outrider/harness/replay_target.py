@@ -89,7 +89,7 @@ class ReplayTarget:
         async with self._busy:
             began_s = loop.time()
             results = [self._play(item) for item in work]
-            rows = sum(len(item.rows.append) + len(item.rows.node_tokens) for item in work)
+            rows = sum(item.rows.count for item in work)
             # On a real clock what playing took is part of the pass.
             await asyncio.sleep(began_s + self._pass_ms(rows, len(work)) / 1000 - loop.time())
             for item, result in zip(work, results, strict=True):

@@ -54,6 +54,11 @@ class SlotRows:
     node_parents: Sequence[int] = ()
     want_logits: bool = True
 
+    @property
+    def count(self) -> int:
+        """Rows that the forward computes for them, shared ones once."""
+        return len(self.append) + len(self.node_tokens)
+
 
 class RowLogits(Protocol):
     """Logits of one slot's rows after a forward. Valid until the engine's next call."""
