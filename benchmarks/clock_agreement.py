@@ -17,7 +17,7 @@ from outrider.harness.simulation.virtual_run import run_virtual
 from outrider.harness.simulation.wall_run import allowed_ms, run_wall
 from outrider.shared.errors import OutriderError, Reason
 
-COMMON: dict[str, Any] = {"limit": 3, "max_tokens": 40}
+COMMON: dict[str, Any] = {"limit": 3, "max_tokens": 40, "control": "fixed"}
 CODE, CHAT = {"category": ("code",)}, {"category": ("chat",)}
 JITTER = {"rtt_ms": 40.0, "jitter": "uniform", "jitter_ms": 4.0}
 NARROW = {"rtt_ms": 30.0, "up_mbit": 0.5, "down_mbit": 1.0}
@@ -64,7 +64,7 @@ def compare(values: dict[str, Any]) -> tuple[tuple[str, ...], bool]:
     drafting, link = setup.drafting, setup.link
     described = (
         f"{link.rtt_ms:g}", f"{setup.device.token_ms:g}", f"{setup.target.base_ms:g}",
-        f"{drafting.gamma}" if setup.drafts else "-", str(setup.sessions), str(drafting.pace),
+        f"{drafting.settings()['gamma']}" if setup.drafts else "-", str(setup.sessions), str(drafting.pace),
     )  # fmt: skip
     virtual = measures(run_virtual(setup))
     expected_ms, passes = virtual["ms_per_token"], virtual["passes_per_token"]

@@ -29,7 +29,7 @@ def main() -> None:
     print("| case | tokens | simulated s | real s | simulated s per s | CPU ms per token |")
     print("|---|---|---|---|---|---|")
     for name, changes in CASES.items():
-        setup = resolve(Scenario(**changes))
+        setup = resolve(Scenario(control="fixed", **changes))
         began, began_cpu = time.perf_counter(), time.process_time()
         run = run_virtual(setup)
         real_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
@@ -39,7 +39,7 @@ def main() -> None:
             f"{1000 * cpu_s / tokens:.2f} |"
         )
     profile = cProfile.Profile()
-    profile.runcall(run_virtual, resolve(Scenario(**CASES["200 sessions, 5G"])))
+    profile.runcall(run_virtual, resolve(Scenario(control="fixed", **CASES["200 sessions, 5G"])))
     pstats.Stats(profile).sort_stats("tottime").print_stats(SHOWN)
 
 

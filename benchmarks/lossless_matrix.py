@@ -80,7 +80,12 @@ class Matrix:
         async with (
             Agent.connect(self._address, drafter="none") as alone,
             Agent.connect(
-                self._address, drafter=run.drafter, gamma=run.gamma, branch=run.branch, pace=run.pace
+                self._address,
+                drafter=run.drafter,
+                control="fixed",
+                gamma=run.gamma,
+                branch=run.branch,
+                pace=run.pace,
             ) as agent,
         ):
             for prompt in prompts:

@@ -19,7 +19,7 @@ AXES = {
     "link": ["loopback", "wifi", "5g", "4g", "intercontinental", "satellite"],
 }
 WAYS = {
-    "fixed": Scenario(),
+    "fixed": Scenario(control="fixed"),
     "eager": Scenario(control="ratio", pace="eager", baselines=("rtt_zero",)),
     "patient": Scenario(control="ratio", pace="patient", baselines=()),
 }

@@ -25,7 +25,7 @@ async def measure(temperature: float) -> np.ndarray:
     rounds: list[float] = []
     async with (
         private_verifier(["--target", "tiny", "--max-sessions", "2"]) as address,
-        Agent.connect(address, drafter="tiny:0.5", gamma=5) as agent,
+        Agent.connect(address, drafter="tiny:0.5", control="fixed", gamma=5) as agent,
     ):
         for seed in range(ANSWERS):
             sampling = Sampling(temperature=temperature, seed=seed, max_tokens=TOKENS, logit_bias={256: -100.0})

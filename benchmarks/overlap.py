@@ -66,8 +66,8 @@ def capacity() -> None:
         for control, gamma, pace in (
             ("fixed", 3, "patient"),
             ("fixed", 5, "patient"),
-            ("ratio", 5, "patient"),
-            ("ratio", 5, "eager"),
+            ("ratio", None, "patient"),
+            ("ratio", None, "eager"),
         ):
             drafting = setup.with_drafting(control=control, gamma=gamma, pace=pace)
             label = f"{control} γ {gamma}, {pace}" if control == "fixed" else f"{control}, {pace}"

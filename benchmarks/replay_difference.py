@@ -18,7 +18,7 @@ from outrider.harness import virtual_time
 from outrider.harness.inline_target import InlineTarget
 from outrider.harness.memory_link import MemoryEdgeLink, MemoryPort
 from outrider.harness.recording.library import RecordingSet
-from outrider.harness.replay_drafter import ReplayDrafter, ReplayDraftSession
+from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter, ReplayDraftSession
 from outrider.harness.simulation.decode import decode
 from outrider.harness.simulation.measures import Run, measures
 from outrider.harness.simulation.scenario import Scenario, resolve
@@ -46,12 +46,12 @@ class RealDrafter(ReplayDrafter):
     """A replayed device with a real model on it."""
 
     def __init__(self, setup: Setup, model: LlamaDrafter) -> None:
-        super().__init__(setup.recordings, setup.device.draft_ms)
+        super().__init__(setup.recordings, DeviceClock(setup.device.draft_ms))
         self.model = model
 
     def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> ReplayDraftSession:
         """See `Drafter.open`."""
-        session = RealGuesses(self, self._recordings.find(prompt_ids), self._confidence)
+        session = RealGuesses(self.clock, self._recordings.find(prompt_ids), self._confidence)
         session.model = self.model.open(prompt_ids, chooser)
         return session
 
@@ -69,7 +69,7 @@ async def _decode(setup: Setup, path: Path, drafter: LlamaDrafter) -> Run:
         def open_link(session: int) -> MemoryEdgeLink:
             return port.connect(setup.link, setup.seed + session)
 
-        return await decode(setup, verifier.info(), open_link, [], lambda setup: RealDrafter(setup, drafter))
+        return await decode(setup, verifier.info(), open_link, [], lambda setup: [RealDrafter(setup, drafter)])
 
 
 def main() -> None:

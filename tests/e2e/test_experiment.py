@@ -73,7 +73,7 @@ async def test_each_arm_is_drafted_as_it_says_and_reports_it(verifier: str) -> N
     async with Agent.connect(verifier, drafter=TINY, experiment=experiment(1.0, "gamma=2,branch=2")) as agent:
         other = (await agent.answer(PROMPT, LONG)).stats
     assert (drafted["draft_model"], drafted["settings"]["gamma"], drafted["settings"]["pace"]) == (
-        "tiny-0.5", 5, "patient",
+        "tiny-0.5", None, "patient",
     )  # fmt: skip
     assert drafted["drafted"] > 0
     assert (plain["draft_model"], plain["settings"]["drafter"], plain["settings"]["pace"]) == ("none", "none", "eager")
@@ -87,8 +87,8 @@ async def test_a_scripted_drafter_is_told_its_text_in_the_arm_that_uses_it_and_s
     verifier: str,
 ) -> None:
     for share, passes in ((0.0, 50), (1.0, 300)):
-        plain = Drafting("none")
-        async with Agent.connect(verifier, drafter="scripted:right", experiment=Experiment("x", share, plain)) as agent:
+        trial = Experiment("x", share, Drafting("none"))
+        async with Agent.connect(verifier, drafter="scripted:right", control="fixed", experiment=trial) as agent:
             assert (await agent.answer(PROMPT, LONG)).stats["passes"] == passes
 
 
@@ -274,7 +274,8 @@ async def test_a_drafter_of_its_own_and_a_round_past_the_window_are_refused_for_
 def test_an_arm_is_said_by_what_differs_from_the_other() -> None:
     base = Drafting(TINY, gamma=7, branch=2, pace="patient")
     assert parse_arm("plain", base) == Drafting("none", gamma=7, branch=2, pace="eager")
-    assert parse_arm("control=fixed, gamma=3,pace=eager", base) == Drafting(TINY, gamma=3, branch=2, pace="eager")
+    changed = Drafting(TINY, "fixed", gamma=3, branch=2, pace="eager")
+    assert parse_arm("control=fixed, gamma=3,pace=eager", base) == changed
     assert parse_arm("drafter=none", base) == Drafting("none", gamma=7, branch=2, pace="patient")
 
 

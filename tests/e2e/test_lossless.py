@@ -62,7 +62,9 @@ async def test_ids_equal_the_target_alone_for_every_drafter_and_shape(
     verifier: str, references: dict[tuple[str, int], Result], drafter: str, gamma: int, branch: int
 ) -> None:
     for pace in ("patient", "eager"):
-        async with Agent.connect(verifier, drafter=drafter, gamma=gamma, branch=branch, pace=pace) as agent:
+        async with Agent.connect(
+            verifier, drafter=drafter, control="fixed", pace=pace, gamma=gamma, branch=branch
+        ) as agent:
             for prompt, index in itertools.product(PROMPTS, range(len(SAMPLINGS))):
                 expected = await reference(verifier, references, prompt, index)
                 result = await ask(agent, prompt, SAMPLINGS[index])
@@ -90,7 +92,7 @@ async def test_a_right_drafter_saves_passes_and_a_wrong_one_costs_none(verifier:
     sampling = Sampling(max_tokens=60, seed=5, temperature=1.0, logit_bias={256: -100.0})
     passes = {}
     for drafter in ("none", "scripted:right", "scripted:wrong", "scripted:right-then-wrong:2"):
-        async with Agent.connect(verifier, drafter=drafter, gamma=5) as agent:
+        async with Agent.connect(verifier, drafter=drafter, control="fixed", gamma=5) as agent:
             passes[drafter] = (await ask(agent, "count", sampling)).stats["passes"]
     assert passes == {
         "none": 60, "scripted:right": 10, "scripted:wrong": 60, "scripted:right-then-wrong:2": 20,

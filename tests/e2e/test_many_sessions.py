@@ -37,7 +37,7 @@ async def check_sixteen_at_once(engine: Engine, drafter: str, tokens: int) -> No
     async with running_server(verifier, ServerConfig("127.0.0.1:0")) as port:
         async with Agent.connect(f"127.0.0.1:{port}", drafter="none") as alone:
             solo_alone = [await ask(alone, index, tokens) for index in range(SESSIONS)]
-        async with Agent.connect(f"127.0.0.1:{port}", drafter=drafter, gamma=4, branch=2) as agent:
+        async with Agent.connect(f"127.0.0.1:{port}", drafter=drafter, control="fixed", gamma=4, branch=2) as agent:
             before = scheduler.passes
             solo = [await ask(agent, index, tokens) for index in range(SESSIONS)]
             solo_passes = scheduler.passes - before
@@ -95,7 +95,10 @@ def _transformers(directory: Path) -> Engine:
 @pytest.mark.parametrize(
     "shape",
     [
-        *({"gamma": gamma, "branch": branch} for gamma, branch in ((1, 1), (3, 2), (5, 1), (8, 1), (8, 2))),
+        *(
+            {"control": "fixed", "gamma": gamma, "branch": branch}
+            for gamma, branch in ((1, 1), (3, 2), (5, 1), (8, 1), (8, 2))
+        ),
         {"control": "ratio"},
     ],
     ids=str,

@@ -20,6 +20,8 @@ from outrider.edge.control.ratio import RatioControl
 from outrider.edge.drafters.base import DraftSession, Proposal
 from outrider.edge.drafters.scripted import Script, ScriptedSession
 from outrider.edge.drafters.tiny import TinyDrafter
+from outrider.edge.guesses.experience import Experience
+from outrider.edge.guesses.sources import Sources
 from outrider.harness.inline_target import InlineTarget
 from outrider.harness.links import LinkProfile, Stall
 from outrider.harness.memory_link import MemoryPort
@@ -70,7 +72,8 @@ async def answer_with(here: World, task: Task, draft: DraftSession, profile: Lin
     """Decode `task` with that drafter and the ratio policy."""
     info = here.verifier.info()
     setup = AnswerSetup(task.request(), info.limits, info.stop_ids, RatioControl(eager=task.eager), task.eager)
-    answer = Answer(setup, here.port.connect(profile, task.seed), PacedDraft(draft, task.draft_ms))
+    sources = Sources.of({"tiny": PacedDraft(draft, task.draft_ms)}, task.request(), Experience())
+    answer = Answer(setup, here.port.connect(profile, task.seed), sources)
     await drain(answer)
     return answer
 
@@ -215,7 +218,7 @@ def test_an_eager_answer_whose_first_guesses_are_never_right_is_no_slower_than_s
     rtt_ms: float, draft_ms: float
 ) -> None:
     """Over the harness's own setup, with steps that take longer for more texts."""
-    setup = make_setup(0.0, rtt_ms=rtt_ms, answers=1, pace="eager").with_drafting(control="ratio")
+    setup = make_setup(0.0, rtt_ms=rtt_ms, answers=1, pace="eager").with_drafting(control="ratio", gamma=None)
     setup = replace(setup, device=DrafterProfile(token_ms=draft_ms, prompt_token_ms=draft_ms / 10))
     streaming = measures(run_virtual(setup.with_drafting(drafter="none")))
     result = measures(run_virtual(setup))

@@ -7,21 +7,25 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from outrider.edge.answer import Answer, AnswerSetup
 from outrider.edge.chat_template import ChatTemplate, Message
 from outrider.edge.chunks import Chunk, ChunkAssembler, Result
-from outrider.edge.drafters.base import Drafter, DraftSession
+from outrider.edge.drafters.base import Drafter
 from outrider.edge.drafters.scripted import ScriptedDrafter
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, make_drafter
 from outrider.edge.drafting import LOOKUP, NO_DRAFTER, Drafting
 from outrider.edge.experiment import AnswerRecord, Arm, Arms, Experiment
+from outrider.edge.guesses.corpus import load_corpus
+from outrider.edge.guesses.experience import Experience, kept
+from outrider.edge.guesses.sources import Sources, open_sources
 from outrider.edge.link import VerifierClient
 from outrider.edge.target_tokenizer import fetch_tokenizer
 from outrider.edge.tokenizer import PlainTokenizer
+from outrider.shared.corpus_index import CorpusIndex
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import FEATURE_GAPS, FinishReason, Open, VerifierInfo
-from outrider.shared.sampling.choose import Chooser
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.token_tree import Origin
 
@@ -50,7 +54,9 @@ class Agent:
     chat_template: ChatTemplate
     _arms: Arms = field(repr=False)
     _client: VerifierClient = field(repr=False)
-    _drafter: Drafter | None = field(repr=False)
+    _drafters: dict[str, Drafter] = field(repr=False)
+    _experience: Experience = field(repr=False)
+    _corpus: CorpusIndex | None = field(repr=False)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -60,12 +66,14 @@ class Agent:
         drafter: str = DEFAULT_DRAFTER,
         *,
         experiment: Experiment | None = None,
+        state: Path | str | None = None,
         **drafting: object,
     ) -> AsyncIterator[Agent]:
         """An agent for the verifier at HOST:PORT; further arguments are the fields of `Drafting`. With an `experiment`
-        a share of the requests is drafted another way.
+        a share of the requests is drafted another way. `state` is a file (there may be none yet) that holds what
+        earlier agents have learned; what this one has learned is in it when the agent is closed.
 
-        Raises VERIFIER_UNREACHABLE, VOCABULARY_MISMATCH, USAGE, and what loading the drafter raises.
+        Raises VERIFIER_UNREACHABLE, VOCABULARY_MISMATCH, USAGE, FILE_UNREADABLE, and what loading the drafter raises.
         """
         try:
             how = Drafting(drafter=drafter, **drafting)  # type: ignore[arg-type]
@@ -73,21 +81,36 @@ class Agent:
             raise OutriderError(Reason.USAGE, f"{error}.") from None
         how.make_control()
         arms = Arms(how, experiment)
+        path = None if state is None else Path(state)
+        experience = Experience() if path is None else await asyncio.to_thread(Experience.load, path)
         client = VerifierClient(verifier)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
             info = await client.get_info()
             arms.check_fits(info.limits.window)
             tokenizer, chat_template = await fetch_tokenizer(client, info)
-            made = await make_drafter(how.model, info)
-            if made is not None:
+            drafters: dict[str, Drafter] = {}
+            for spec in how.models:
+                made = await make_drafter(spec, info)
                 stack.push_async_callback(made.close)
-            yield cls(info, how, tokenizer, chat_template, arms, client, made)
+                if made.name in drafters:
+                    raise OutriderError(Reason.USAGE, f"--drafter {drafter!r}: {made.name} is named twice.")
+                drafters[made.name] = made
+            corpus = None
+            if how.corpus is not None:
+                corpus = await asyncio.to_thread(load_corpus, how.corpus, tokenizer)
+            await stack.enter_async_context(kept(experience, path))
+            yield cls(info, how, tokenizer, chat_template, arms, client, drafters, experience, corpus)
 
     @property
     def draft_model(self) -> str:
-        """Name of what drafts, "none" without."""
-        return self._drafter.name if self._drafter else NO_DRAFTER
+        """Names of what drafts, joined by +, "none" without."""
+        return "+".join(self._drafters) or NO_DRAFTER
+
+    def streaming(self) -> Agent:
+        """This agent without guesses: the verifier never waits. For as long as this one is connected."""
+        alone = replace(self.drafting, drafter=NO_DRAFTER, pace="eager")
+        return replace(self, drafting=alone, _arms=Arms(alone, None))
 
     async def stream(
         self,
@@ -150,12 +173,14 @@ class Agent:
                     yield chunk
 
     async def _decode(self, request: Open, arm: Arm, record: AnswerRecord) -> AsyncGenerator[Chunk, None]:
-        drafter = self._drafter_of(arm)
-        if isinstance(drafter, ScriptedDrafter):
-            drafter.references[request.prompt_ids] = await self._reference(request, arm)
+        scripted = [drafter for drafter in self._drafters_of(arm).values() if isinstance(drafter, ScriptedDrafter)]
+        if scripted:
+            reference = await self._reference(request, arm)
+            for drafter in scripted:
+                drafter.references[request.prompt_ids] = reference
         for tries_left in reversed(range(OPEN_TRIES)):
-            draft = self._open_draft(drafter, request)
-            record.answer = Answer(self._setup(request, arm), self._client.open_stream(), draft)
+            sources = self._open_sources(request, arm)
+            record.answer = Answer(self._setup(request, arm), self._client.open_stream(), sources)
             try:
                 async with contextlib.aclosing(self._assemble(record.answer, request, arm)) as chunks:
                     async for chunk in chunks:
@@ -186,6 +211,7 @@ class Agent:
             stats=self._report(answer, assembler, request, arm),
             committed_ids=list(answer.tree.committed),
             gaps=answer.gaps,
+            profile=answer.stats.profile,
         )
         yield Chunk("", [], Origin.CLOUD, result)
 
@@ -209,19 +235,23 @@ class Agent:
             "verifier": dict(self.info.settings) | {"engine": self.info.engine, "revision": self.info.revision},
         }
 
-    def _drafter_of(self, arm: Arm) -> Drafter | None:
-        return None if arm.drafting.model == NO_DRAFTER else self._drafter
+    def _drafters_of(self, arm: Arm) -> dict[str, Drafter]:
+        return self._drafters if arm.drafting.models else {}
 
     def _draft_model(self, arm: Arm) -> str:
-        drafter = self._drafter_of(arm)
-        names = [drafter.name] if drafter else []
+        names = list(self._drafters_of(arm))
         return "+".join([*names, LOOKUP] if arm.drafting.has_lookup else names) or NO_DRAFTER
 
-    def _open_draft(self, drafter: Drafter | None, request: Open) -> DraftSession | None:
-        if drafter is None:
-            return None
-        chooser = Chooser(request.sampling, request.seed, request.prompt_ids, self.tokenizer.vocabulary.size)
-        return drafter.open(request.prompt_ids, chooser)
+    def _open_sources(self, request: Open, arm: Arm) -> Sources:
+        return open_sources(
+            self._drafters_of(arm),
+            request,
+            self.tokenizer.vocabulary.size,
+            self._experience,
+            arm.drafting.guess_options(),
+            lookup=arm.drafting.has_lookup,
+            corpus=None if arm.drafting.corpus is None else self._corpus,
+        )
 
     def _setup(self, request: Open, arm: Arm) -> AnswerSetup:
         return AnswerSetup(
@@ -230,7 +260,6 @@ class Agent:
             stop_ids=self._stop_ids(request),
             control=arm.drafting.make_control(),
             eager=arm.drafting.is_eager,
-            lookup=arm.drafting.has_lookup,
         )
 
     def _stop_ids(self, request: Open) -> frozenset[int]:
@@ -239,7 +268,7 @@ class Agent:
     async def _reference(self, request: Open, arm: Arm) -> list[int]:
         """The target's own answer, for a drafter that is told it."""
         alone = Arm(replace(arm.drafting, drafter=NO_DRAFTER))
-        answer = Answer(self._setup(request, alone), self._client.open_stream(), None)
+        answer = Answer(self._setup(request, alone), self._client.open_stream(), Sources.none())
         async with contextlib.aclosing(answer.committed()) as commits:
             async for _ in commits:
                 pass

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Wait
-from outrider.edge.drafters.base import DraftSession
+from outrider.edge.guesses.sources import Sources
 from outrider.edge.speculator import Speculator
 from outrider.edge.stats import AnswerStats
 from outrider.shared.errors import OutriderError, Reason
@@ -43,13 +43,12 @@ class AnswerSetup:
     stop_ids: frozenset[int]
     control: Control
     eager: bool
-    lookup: bool = False
 
 
 class Answer:
     """Decodes one answer. Iterate over `committed()` once; leaving it early closes the session."""
 
-    def __init__(self, setup: AnswerSetup, link: EdgeLink, draft: DraftSession | None) -> None:
+    def __init__(self, setup: AnswerSetup, link: EdgeLink, sources: Sources) -> None:
         self.stats = AnswerStats()
         self.session_id = ""
         self.finish_reason: FinishReason | None = None
@@ -57,8 +56,8 @@ class Answer:
         self.tree = DraftTree(setup.request.prompt_ids, setup.request.committed_ids)
         self._setup = setup
         self._link = link
-        self._speculator = Speculator(self.tree, setup.request.prompt_ids, draft, lookup=setup.lookup)
-        self._can_draft = draft is not None or setup.lookup
+        self._speculator = Speculator(self.tree, sources)
+        self._can_draft = bool(sources)
         self._window = min(INITIAL_WINDOW, setup.limits.window)
         self._end = setup.request.max_tokens
         self._run_to = 0
@@ -67,7 +66,8 @@ class Answer:
         self._sending = asyncio.Lock()
         self._ending = False
         self._fresh: asyncio.Queue[list[CommittedToken] | None] = asyncio.Queue()
-        self._began = self._waiting_since = self._now()
+        self._began = self._now()
+        self.stats.profile.begin(self._began)
 
     async def committed(self) -> AsyncGenerator[list[CommittedToken], None]:
         """The tokens of each commit as they become final, until the answer is complete.
@@ -139,14 +139,17 @@ class Answer:
         self._window = opened.window
         self._end = opened.token_limit
         self.stats.reused_tokens = opened.reused_length
+        self.stats.profile.on_opened(self._now())
         self._opened_received_bytes = self._link.received_bytes
 
     def _on_commit(self, commit: Commit) -> None:
         now = self._now()
+        root = self.tree.root
         tokens = self.tree.commit(commit)
+        self._speculator.on_committed(root, tokens)
         self._setup.control.on_commit(commit)
-        self.stats.on_commit(commit, len(tokens) - len(commit.tokens), now - self._waiting_since)
-        self._waiting_since = now
+        self.stats.on_commit(commit, len(tokens) - len(commit.tokens))
+        self.stats.on_verdict(commit, now, in_flight=not self._is_complete() and not self._nothing_in_flight())
         if not self.stats.ttft_s:
             self.stats.ttft_s = now - self._began
         self.gaps.extend(commit.gaps)
@@ -155,22 +158,23 @@ class Answer:
     async def _expand(self, nodes: Sequence[Node], count: int) -> None:
         began = self._now()
         try:
-            await self._speculator.expand(nodes, count)
+            await self._speculator.expand(nodes, count, self._setup.control.draft_temperature)
         except Exception as error:
             # The answer is the target's; without guesses it comes more slowly, but it comes.
             logger.warning("the drafter failed, going on without guesses", exc_info=error)
             self.stats.draft_error = f"{type(error).__name__}: {error}"
             self._can_draft = False
             return
-        took_s = self._now() - began
-        self.stats.draft_s += took_s
+        finally:
+            # A step that the answer's end cuts short counts too.
+            if self._speculator.has_model:
+                self.stats.on_drafted(began, self._now())
         if self._speculator.has_model:
-            self._setup.control.on_drafted(len(nodes), took_s)
+            self._setup.control.on_drafted(len(nodes), self._now() - began)
 
     async def _send(self, nodes: tuple[Node, ...]) -> None:
         grow = self.tree.compose(nodes, self._run_to)
-        self.stats.on_sent(grow)
-        self._waiting_since = self._now()
+        self.stats.on_sent(grow, self._now())
         async with self._sending:
             if not self._ending:
                 await self._link.send(grow)
@@ -215,7 +219,7 @@ class Answer:
             self.stats.open_bytes = self._open_sent_bytes + self._opened_received_bytes
             self.stats.uplink_bytes = self._link.sent_bytes - self._open_sent_bytes
             self.stats.downlink_bytes = self._link.received_bytes - self._opened_received_bytes
-            self.stats.seconds = self._now() - self._began
+            self.stats.on_end(self._now())
             await self._link.close()
             await self._speculator.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.edge.profile import Profile
 from outrider.edge.text import Released, TextStream
 from outrider.shared.token_tree import CommittedToken, Origin
 from outrider.shared.vocabulary import Vocabulary
@@ -15,7 +16,7 @@ from outrider.shared.vocabulary import Vocabulary
 @dataclass(frozen=True, slots=True)
 class Result:
     """A whole answer. `stats` has the keys of the command-line contract; `committed_ids` are all ids that the target
-    chose, with the stop id and what a stop text cut off.
+    chose, with the stop id and what a stop text cut off. `profile` knows where the time went.
     """
 
     text: str
@@ -25,6 +26,7 @@ class Result:
     stats: dict[str, Any]
     committed_ids: list[int]
     gaps: list[float]
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True)

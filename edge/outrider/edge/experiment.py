@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from outrider.edge.answer import Answer
 from outrider.edge.chunks import Result
-from outrider.edge.drafting import NO_DRAFTER, Drafting
+from outrider.edge.drafting import NO_DRAFTER, WHOLE_NUMBERS, Drafting
 from outrider.edge.experiment_log import LOG_VERSION, ExperimentLog, LogLine
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import FinishReason
@@ -76,11 +76,17 @@ class Arms:
         self._log = None
         if experiment is None:
             return
-        if experiment.arm_b.model not in (arm_a.model, NO_DRAFTER):
+        if experiment.arm_b.models not in (arm_a.models, ()):
             raise OutriderError(
                 Reason.USAGE,
                 f"arm b of the experiment: drafter = {experiment.arm_b.drafter!r}: both arms share one loaded drafter;"
                 f" expected {arm_a.drafter!r} or {NO_DRAFTER!r}.",
+            )
+        if experiment.arm_b.corpus not in (arm_a.corpus, None):
+            raise OutriderError(
+                Reason.USAGE,
+                f"arm b of the experiment: drafter = {experiment.arm_b.drafter!r}: both arms share one text to look up"
+                f" in; expected that of {arm_a.drafter!r} or none.",
             )
         if experiment.log is not None:
             self._log = ExperimentLog(Path(experiment.log))
@@ -169,7 +175,7 @@ def parse_arm(text: str, arm_a: Drafting) -> Drafting:
     """
     if text.strip() == PLAIN:
         return dataclasses.replace(arm_a, drafter=NO_DRAFTER, pace="eager")
-    fields = {field.name: field.default for field in dataclasses.fields(Drafting)}
+    fields = [field.name for field in dataclasses.fields(Drafting)]
     changes: dict[str, Any] = {}
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
@@ -178,7 +184,7 @@ def parse_arm(text: str, arm_a: Drafting) -> Drafting:
             raise OutriderError(Reason.USAGE, f"--experiment-arm {text!r}: {part!r}: expected {expected}.")
         if key in changes:
             raise OutriderError(Reason.USAGE, f"--experiment-arm {text!r}: {key} is given twice.")
-        changes[key] = _whole_number(key, value) if isinstance(fields[key], int) else value
+        changes[key] = _whole_number(key, value) if key in WHOLE_NUMBERS else value
     return dataclasses.replace(arm_a, **changes)
 
 

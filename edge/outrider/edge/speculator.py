@@ -1,16 +1,19 @@
-"""Grows the tree of one answer: asks the drafter for children of the nodes that the policy chose, and lets lookups in
-what has been read and written add continuations for nothing. It decides nothing.
+"""Grows the tree of one answer: asks the drafters for children of the nodes that the policy chose, and lets lookups in
+what has been read and written add continuations for nothing. It decides nothing. What the target chooses it hands
+to the guesser to learn from.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 
 from outrider.edge.control.base import DraftBounds
-from outrider.edge.drafters.base import DraftSession, Proposal
-from outrider.shared.lookup import LookupIndex, Match
-from outrider.shared.token_tree import DraftTree, Node
+from outrider.edge.guesses.guesser import ASKED, Said
+from outrider.edge.guesses.sources import Sources
+from outrider.shared.lookup import Match
+from outrider.shared.token_tree import CommittedToken, DraftTree, Node
 
 LEAST_PROBABILITY = 1e-9
 # A lookup goes on as long as its whole path is at least that likely, and is not begun below less likely nodes.
@@ -19,38 +22,42 @@ LONGEST_LOOKUP = 24
 
 
 class Speculator:
-    """Guesses from a model (`draft`), from lookups, or from both on one tree. `close` it."""
+    """Guesses from models, from lookups, or from both on one tree. `close` it."""
 
-    def __init__(self, tree: DraftTree, prompt_ids: Sequence[int], draft: DraftSession | None, *, lookup: bool) -> None:
+    def __init__(self, tree: DraftTree, sources: Sources) -> None:
         self._tree = tree
-        self._draft = draft
-        self._index = LookupIndex(prompt_ids) if lookup else None
-        self._prompt_length = len(prompt_ids)
+        self._sources = sources
+        self._drafts = sources.sessions
+        self._guesser = sources.guesser
+        self._index = sources.index
+        self._read(tree.committed)
 
     @property
     def has_model(self) -> bool:
-        """Whether a step takes the drafter's time."""
-        return self._draft is not None
+        """Whether a step takes a drafter's time."""
+        return bool(self._drafts)
 
-    async def expand(self, nodes: Sequence[Node], count: int) -> None:
-        """Add the drafter's `count` best children to each node; raises what the drafter raises."""
-        found: list[list[Proposal]] = [[] for _ in nodes]
-        if self._draft is not None:
-            texts = [[*self._tree.committed, *self._tree.path(node)] for node in nodes]
-            found = await self._draft.propose(texts, count)
-        for node, proposals in zip(nodes, found, strict=True):
+    async def expand(self, nodes: Sequence[Node], count: int, heat: float | None = None) -> None:
+        """Add the `count` best children to each node, drafted at temperature `heat` if one is given; raises what a
+        drafter raises.
+        """
+        texts = [[*self._tree.committed, *self._tree.path(node)] for node in nodes]
+        asked = (draft.propose(texts, max(count, ASKED)) for draft in self._drafts.values())
+        answers = await asyncio.gather(*asked)
+        for node in nodes:
             node.expanded = True
+        for name, answer in zip(self._drafts, answers, strict=True):
+            for node, text, proposals in zip(nodes, texts, answer, strict=True):
+                self._guesser.hear(_said(node), text, name, proposals, heat)
+        for node in nodes:
             # The root may have moved on meanwhile; guesses below a dead node are of no use.
             if self._tree.is_live(node):
-                self._add(node, proposals)
+                self._settle(node, count)
 
     def look_up(self, bounds: DraftBounds) -> None:
         """Let lookups continue every likely node that they have not continued yet."""
         if self._index is None:
             return
-        read = len(self._index) - self._prompt_length
-        for token in self._tree.committed[read:]:
-            self._index.read(token, learn=True)
         least = self._tree.root.log_probability + math.log(LEAST_LOOKUP)
         stack = [(self._tree.root, self._index.ending())]
         while stack:
@@ -64,24 +71,41 @@ class Speculator:
                 if child.log_probability >= least
             )
 
-    async def close(self) -> None:
-        """Close the drafting session."""
-        if self._draft is not None:
-            await self._draft.close()
+    def on_committed(self, root: Node, tokens: Sequence[CommittedToken]) -> None:
+        """The tree's `root` has moved on along `tokens`: learn from what was said on the way."""
+        text = self._tree.committed[: len(self._tree.committed) - len(tokens)]
+        node: Node | None = root
+        for committed in tokens:
+            token = committed.token
+            if node is not None:
+                if node.said is not None:
+                    self._guesser.learn(node.said, text, token)
+                node = node.children.get(token)
+            text.append(token)
+            self._read([token], learn=True)
 
-    def _add(self, node: Node, proposals: Sequence[Proposal]) -> None:
-        """Children as the drafter sees them. For one that a lookup had found before, the middle of both is taken."""
-        looked_up = dict(node.children)
-        for proposal in proposals:
-            rival = looked_up.pop(proposal.token, None)
-            probability = max(proposal.probability, LEAST_PROBABILITY)
-            if rival is None:
-                self._tree.add(node, proposal.token, math.log(probability))
-            else:
-                self._tree.revise(rival, math.log((probability + _step_probability(rival)) / 2))
-        if proposals:
-            for rival in looked_up.values():
-                self._tree.revise(rival, math.log(_step_probability(rival) / 2))
+    async def close(self) -> None:
+        """Close the drafting sessions."""
+        await self._sources.close()
+
+    def _read(self, tokens: Sequence[int], *, learn: bool = False) -> None:
+        for token in tokens:
+            self._guesser.read(token)
+            if self._index is not None:
+                self._index.read(token, learn=learn)
+
+    def _settle(self, node: Node, count: int) -> None:
+        """Give `node` the `count` likeliest children, and those that it has already what all say of them together."""
+        if node.said is None:
+            return
+        for token, chance in self._guesser.chances(node.said).items():
+            log_probability = math.log(max(chance, LEAST_PROBABILITY))
+            child = node.children.get(token)
+            if child is not None:
+                self._tree.revise(child, log_probability)
+            elif count > 0:
+                self._tree.add(node, token, log_probability)
+            count -= 1
 
     def _continue(self, node: Node, match: Match, least: float, bounds: DraftBounds) -> None:
         assert self._index is not None
@@ -90,10 +114,15 @@ class Speculator:
         for token, probability in zip(found.tokens, found.probabilities, strict=True):
             if node.log_probability + math.log(probability) < least or not bounds.may_expand(node, self._tree):
                 return
-            node = self._tree.add(node, token, math.log(probability))
+            self._guesser.hear_lookup(_said(node), token, probability)
+            child = self._tree.add(node, token, math.log(probability))
+            self._settle(node, 0)
+            node = child
             node.looked_up = True
 
 
-def _step_probability(node: Node) -> float:
-    assert node.parent is not None, "a child"
-    return math.exp(node.log_probability - node.parent.log_probability)
+def _said(node: Node) -> Said:
+    if node.said is None:
+        node.said = Said()
+    said: Said = node.said
+    return said

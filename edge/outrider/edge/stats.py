@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.edge.profile import Profile
 from outrider.shared.convert import grow_payload_bytes
 from outrider.shared.messages import Commit, Grow
 
@@ -16,7 +17,8 @@ class AnswerStats:
 
     `passes` counts target forwards that held rows of this answer, prefill left out: the verifier sends one commit
     for each. `walked` counts nodes that passes accepted. `rounds` counts Grow messages. `draft_error` says why
-    drafting stopped before the answer was complete.
+    drafting stopped before the answer was complete. `profile` knows when things happened; `link_s` and `seconds` come
+    from it when the answer ends.
     """
 
     passes: int = 0
@@ -38,25 +40,38 @@ class AnswerStats:
     seconds: float = 0.0
     ttft_s: float = 0.0
     draft_error: str = ""
+    profile: Profile = field(default_factory=Profile, repr=False, compare=False)
 
-    def on_sent(self, grow: Grow) -> None:
-        """Count a Grow message."""
+    def on_sent(self, grow: Grow, at_s: float) -> None:
+        """Count a Grow message that goes out at `at_s`."""
+        self.profile.on_sent(at_s)
         self.rounds += 1
         self.drafted += len(grow.tokens)
         self.grow_payload_bytes += grow_payload_bytes(grow)
 
-    def on_commit(self, commit: Commit, accepted_count: int, waited_s: float) -> None:
-        """Count a commit of a pass that accepted `accepted_count` nodes; `waited_s` is how long the edge waited since
-        the message that it answers.
-        """
+    def on_drafted(self, began_s: float, ended_s: float) -> None:
+        """Count a step of the drafter."""
+        self.profile.on_drafted(began_s, ended_s)
+        self.draft_s += ended_s - began_s
+
+    def on_commit(self, commit: Commit, accepted_count: int) -> None:
+        """Count a commit of a pass that accepted `accepted_count` nodes."""
         self.passes += 1
         self.walked += accepted_count
         self.checked += commit.checked_count
         self.accepted_histogram[accepted_count] += 1
-        pass_s, queue_s = commit.pass_ns / 1e9, commit.queue_ns / 1e9
-        self.pass_s += pass_s
-        self.queue_s += queue_s
-        self.link_s += max(0.0, waited_s - pass_s - queue_s)
+        self.pass_s += commit.pass_ns / 1e9
+        self.queue_s += commit.queue_ns / 1e9
+
+    def on_verdict(self, commit: Commit, at_s: float, *, in_flight: bool) -> None:
+        """A commit has come at `at_s`; `in_flight` says whether another will follow without a message from here."""
+        self.profile.on_commit(at_s, commit.pass_ns / 1e9, commit.queue_ns / 1e9, in_flight=in_flight)
+
+    def on_end(self, at_s: float) -> None:
+        """The answer has ended."""
+        self.profile.end(at_s)
+        self.link_s = self.profile.split().link_total_s
+        self.seconds = self.profile.wall_s
 
     def report(self, token_count: int, drafted_count: int) -> dict[str, Any]:
         """The keys of the command-line contract; `token_count` tokens are in the answer as given out, and

@@ -29,36 +29,17 @@ _Fed: TypeAlias = "dict[int, _Fed]"
 DraftCost = Callable[[int, float], float]
 
 
-class ReplayDrafter:
-    """See `Drafter`: one device, which makes one guess at a time. `draft_ms(rows, busy_s)` is the time of a guess in
+class DeviceClock:
+    """What a device's drafters share: it makes one guess at a time. `draft_ms(rows, busy_s)` is the time of a guess in
     milliseconds of the loop's clock, where `rows` tokens had to be fed (the prompt at first, then one, or two after a
     guess that was taken whole) and the device had been drafting for `busy_s` seconds. `guesses` holds a record of each
     guess so far.
     """
 
-    def __init__(self, recordings: RecordingSet, draft_ms: DraftCost) -> None:
+    def __init__(self, draft_ms: DraftCost) -> None:
         self.guesses: list[DraftRecord] = []
-        self._recordings = recordings
         self._draft_ms = draft_ms
-        self._confidence = off_path_confidence(recordings)
         self._busy_s = self._busy_until_s = 0.0
-
-    @property
-    def name(self) -> str:
-        """See `Drafter.name`."""
-        return self._recordings.header.draft.name
-
-    @property
-    def vocabulary(self) -> Vocabulary | None:
-        """See `Drafter.vocabulary`."""
-        return self._recordings.vocabulary
-
-    def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> ReplayDraftSession:
-        """See `Drafter.open`; `chooser` was applied when the recording was made. Raises FILE_UNREADABLE."""
-        return ReplayDraftSession(self, self._recordings.find(prompt_ids), self._confidence)
-
-    async def close(self) -> None:
-        """See `Drafter.close`."""
 
     async def work(self, rows: int, reads_prompt: bool) -> None:
         """Take the time of one guess that feeds `rows` tokens after those asked for before; the device works on if the
@@ -73,10 +54,36 @@ class ReplayDrafter:
         await asyncio.sleep(self._busy_until_s - now_s)
 
 
+class ReplayDrafter:
+    """See `Drafter`. Its guesses take the time of `clock`, which it may share with others."""
+
+    def __init__(self, recordings: RecordingSet, clock: DeviceClock) -> None:
+        self.clock = clock
+        self._recordings = recordings
+        self._confidence = off_path_confidence(recordings)
+
+    @property
+    def name(self) -> str:
+        """See `Drafter.name`."""
+        return self._recordings.header.draft.name
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """See `Drafter.vocabulary`."""
+        return self._recordings.vocabulary
+
+    def open(self, prompt_ids: Sequence[int], chooser: Chooser) -> ReplayDraftSession:
+        """See `Drafter.open`; `chooser` was applied when the recording was made. Raises FILE_UNREADABLE."""
+        return ReplayDraftSession(self.clock, self._recordings.find(prompt_ids), self._confidence)
+
+    async def close(self) -> None:
+        """See `Drafter.close`."""
+
+
 class ReplayDraftSession:
     """See `DraftSession`."""
 
-    def __init__(self, device: ReplayDrafter, recording: Recording, confidence: list[list[float]]) -> None:
+    def __init__(self, device: DeviceClock, recording: Recording, confidence: list[list[float]]) -> None:
         self._device = device
         self._recording = recording
         self._confidence = confidence
@@ -138,10 +145,9 @@ class ReplayDraftSession:
         fresh = (token for token in self._recording.draft.ids[position].tolist() if token not in taken)
         confidence = self._confidence[min(depth, DEPTH - 1)]
         ranks = range(len(before), count)
-        return [
-            Proposal(token, confidence[min(rank, BRANCH_WIDTH - 1)])
-            for rank, token in zip(ranks, islice(fresh, len(ranks)), strict=False)
-        ]
+        chances = (confidence[min(rank, BRANCH_WIDTH - 1)] for rank in ranks)
+        tokens = islice(fresh, len(ranks))
+        return [Proposal(token, chance, chance) for chance, token in zip(chances, tokens, strict=False)]
 
 
 def off_path_confidence(recordings: RecordingSet) -> list[list[float]]:

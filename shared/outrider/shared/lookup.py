@@ -7,8 +7,9 @@ latest occurrence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 # Endings longer than this are as good as this.
 LONGEST = 12
@@ -38,6 +39,49 @@ class Continuation:
     probabilities: tuple[float, ...]
 
 
+class Reliability:
+    """How often the next token was right after an ending of a length, for each length up to `LONGEST`."""
+
+    def __init__(self, prior: Sequence[float], *, kept: float = 1.0) -> None:
+        """`prior` holds LONGEST + 1 shares; a new sighting leaves the share `kept` of those before."""
+        self._right = [p * _PRIOR_WEIGHT for p in prior]
+        self._seen = [_PRIOR_WEIGHT] * len(prior)
+        self._kept = kept
+
+    def of(self, length: int) -> float:
+        """For an ending of that length."""
+        bin_ = min(length, LONGEST)
+        return min(1.0, self._right[bin_] / self._seen[bin_])
+
+    def shares(self) -> list[float]:
+        """For every length up to LONGEST."""
+        return [self.of(length) for length in range(len(self._seen))]
+
+    def learn(self, length: int, is_right: bool, expected: float = 1.0) -> None:
+        """A guess after an ending of that length was right, or was not. One that is more doubtful than others to begin
+        with counts as `expected` sightings.
+        """
+        bin_ = min(length, LONGEST)
+        self._right[bin_] = self._kept * self._right[bin_] + is_right
+        self._seen[bin_] = self._kept * self._seen[bin_] + expected
+
+
+class Lookup(Protocol):
+    """A text that grows, and what may come next. A match is good for the lookup that made it, until the next `read`."""
+
+    def read(self, token: int, *, learn: bool = False) -> None:
+        """See `LookupIndex.read`."""
+
+    def ending(self) -> Match:
+        """See `LookupIndex.ending`."""
+
+    def follow(self, match: Match, token: int) -> Match:
+        """See `LookupIndex.follow`."""
+
+    def continuation(self, match: Match, most: int) -> Continuation:
+        """See `LookupIndex.continuation`; there may be fewer than `most`."""
+
+
 class LookupIndex:
     """Everything read so far. Reading a token takes constant time on average."""
 
@@ -50,8 +94,7 @@ class LookupIndex:
         self._latest: list[int] = [_NOWHERE]
         self._earlier: list[int] = [_NOWHERE]
         self._last = _ROOT
-        self._right = [p * _PRIOR_WEIGHT for p in _PRIOR]
-        self._seen = [_PRIOR_WEIGHT] * len(_PRIOR)
+        self._reliability = Reliability(_PRIOR)
         for token in ids:
             self.read(token)
 
@@ -101,19 +144,13 @@ class LookupIndex:
         # The text's end is no end: what repeats itself is taken to go on doing so.
         period = len(tokens)
         tokens += [tokens[i % period] for i in range(period, most)]
-        return Continuation(tuple(tokens), tuple(self._probability(match.length + i) for i in range(most)))
+        return Continuation(tuple(tokens), tuple(self._reliability.of(match.length + i) for i in range(most)))
 
     def _learn(self, token: int) -> None:
         match = self.ending()
         guess = self.continuation(match, 1)
         if guess.tokens:
-            bin_ = min(match.length, LONGEST)
-            self._seen[bin_] += 1
-            self._right[bin_] += guess.tokens[0] == token
-
-    def _probability(self, length: int) -> float:
-        bin_ = min(length, LONGEST)
-        return self._right[bin_] / self._seen[bin_]
+            self._reliability.learn(match.length, guess.tokens[0] == token)
 
     def _new_state(self, length: int, transitions: dict[int, int], link: int) -> int:
         self._length.append(length)

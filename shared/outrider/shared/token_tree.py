@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import Commit, Grow, TokenHash
@@ -21,10 +22,21 @@ class Node:
     """One guessed token. `position` is its index in the answer; `node_id` is 0 until the node is sent.
 
     `log_probability` is the drafters' estimate, natural log, that the whole path down to this node is right. `expanded`
-    and `looked_up` say whose children it has: the draft model's, a lookup's.
+    and `looked_up` say whose children it has: the draft models', a lookup's; `said` is what they said, for whoever
+    asked them.
     """
 
-    __slots__ = ("children", "expanded", "log_probability", "looked_up", "node_id", "parent", "position", "token")
+    __slots__ = (
+        "children",
+        "expanded",
+        "log_probability",
+        "looked_up",
+        "node_id",
+        "parent",
+        "position",
+        "said",
+        "token",
+    )
 
     def __init__(self, token: int, parent: Node | None, position: int) -> None:
         self.token = token
@@ -35,6 +47,7 @@ class Node:
         self.log_probability = 0.0
         self.expanded = False
         self.looked_up = False
+        self.said: Any = None
 
     def subtree(self) -> Iterator[Node]:
         """This node and all below it, parents first."""
@@ -118,9 +131,10 @@ class TokenTree:
         held: list[Node | None] = []
         fresh = list(tokens)
         for token in fresh:
-            child = self.root.children.pop(token, None)
-            for dropped in self.root.children.values():
-                self._forget(dropped)
+            child = self.root.children.get(token)
+            for rival in self.root.children.values():
+                if rival is not child:
+                    self._forget(rival)
             if child is None:
                 self.root = Node(token, None, self.root.position + 1)
             else:

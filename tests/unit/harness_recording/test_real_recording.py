@@ -19,7 +19,7 @@ from outrider.harness.inline_target import InlineTarget
 from outrider.harness.recording.format import DEPTH
 from outrider.harness.recording.library import RecordingSet
 from outrider.harness.recording.pair import Pair
-from outrider.harness.replay_drafter import ReplayDrafter
+from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter
 from outrider.harness.replay_target import ReplayTarget
 from outrider.shared.models.store import default_store
 from outrider.shared.sampling.choose import Chooser
@@ -117,7 +117,7 @@ def test_a_fixed_policy_meets_the_same_verdicts_as_with_the_real_pair(recordings
         )
         again = play(
             lambda: ReplayTarget(recordings, instant),
-            lambda: ReplayDrafter(recordings, no_time),
+            lambda: ReplayDrafter(recordings, DeviceClock(no_time)),
             requests,
             control,
         )

@@ -21,7 +21,7 @@ from outrider.harness import virtual_time
 from outrider.harness.inline_target import InlineTarget
 from outrider.harness.recording.format import BRANCH_WIDTH, DEPTH, Recording
 from outrider.harness.recording.library import RecordingSet
-from outrider.harness.replay_drafter import ReplayDrafter, off_path_confidence
+from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter, off_path_confidence
 from outrider.harness.replay_target import ReplayTarget
 from outrider.shared.errors import Reason
 from outrider.shared.messages import FinishReason
@@ -61,7 +61,7 @@ def test_a_fixed_policy_meets_the_same_verdicts_as_with_the_models(
     )
     again = play(
         lambda: ReplayTarget(recordings, pass_ms),
-        lambda: ReplayDrafter(recordings, draft_ms),
+        lambda: ReplayDrafter(recordings, DeviceClock(draft_ms)),
         requests,
         control,
         eager=eager,
@@ -82,7 +82,7 @@ def test_a_session_may_ask_for_less_or_for_more_than_was_recorded() -> None:
     longer = dataclasses.replace(recording.open_request(), max_tokens=500)
     short, long = play(
         lambda: ReplayTarget(recordings, pass_ms),
-        lambda: ReplayDrafter(recordings, draft_ms),
+        lambda: ReplayDrafter(recordings, DeviceClock(draft_ms)),
         [shorter, longer],
         FixedControl(4, 2),
     )
@@ -95,7 +95,7 @@ def test_a_slot_plays_one_prompt_after_the_other() -> None:
     requests = [recording.open_request() for recording in recordings] * 2
     played = play(
         lambda: ReplayTarget(recordings, pass_ms, max_slots=1),
-        lambda: ReplayDrafter(recordings, draft_ms),
+        lambda: ReplayDrafter(recordings, DeviceClock(draft_ms)),
         requests,
         FixedControl(4, 1),
     )
@@ -147,7 +147,7 @@ def test_a_prompt_or_text_that_was_not_recorded_is_refused() -> None:
     with refused(Reason.FILE_UNREADABLE, "other ids"):
         virtual_time.run(one_pass([*recording.prompt_ids, *recording.answer_ids], recording.answer_ids))
     with refused(Reason.FILE_UNREADABLE, "no recording of this prompt"):
-        ReplayDrafter(recordings, no_time).open([1, 2, 3], chooser_of(recording))
+        ReplayDrafter(recordings, DeviceClock(no_time)).open([1, 2, 3], chooser_of(recording))
 
 
 def test_a_replayed_target_declares_the_pair_and_knows_the_answers_pieces() -> None:
@@ -175,7 +175,7 @@ def test_the_drafter_says_on_the_path_and_three_steps_off_it_what_the_real_one_s
 
     async def compare() -> None:
         real = TinyDrafter(DEVIATION).open(recording.prompt_ids, chooser_of(recording))
-        session = ReplayDrafter(recordings, no_time).open(recording.prompt_ids, chooser_of(recording))
+        session = ReplayDrafter(recordings, DeviceClock(no_time)).open(recording.prompt_ids, chooser_of(recording))
         for length in range(len(answer)):
             assert_same(await propose_one(session, answer[:length], 12), await propose_one(real, answer[:length], 12))
         for start in texts:
@@ -198,7 +198,7 @@ def test_stand_ins_are_never_the_truth_nor_a_stop_nor_twice_and_carry_the_mean_c
     stops = recordings.vocabulary.stop_ids
 
     async def check() -> None:
-        session = ReplayDrafter(recordings, no_time).open(recording.prompt_ids, chooser_of(recording))
+        session = ReplayDrafter(recordings, DeviceClock(no_time)).open(recording.prompt_ids, chooser_of(recording))
         end = len(recording.answer_ids)
         for length in (0, 1, 7, end - 1, end):
             # A wrong guess that is neither of the first two choices, and then more of them than were recorded.
@@ -227,7 +227,7 @@ def test_a_tail_that_the_drafter_did_not_choose_itself_meets_stand_ins() -> None
     ranking = recording.branches.ranking
 
     async def check() -> None:
-        session = ReplayDrafter(recordings, no_time).open(recording.prompt_ids, chooser_of(recording))
+        session = ReplayDrafter(recordings, DeviceClock(no_time)).open(recording.prompt_ids, chooser_of(recording))
         for index, position in enumerate(recording.branches.positions.tolist()):
             wrong = int(recording.draft.ids[position, recording.branches.ranks[index]])
             text = [*recording.answer_ids[:position], wrong, int(ranking.ids[index, 0, 1])]
@@ -249,7 +249,7 @@ def test_a_guess_costs_what_had_to_be_fed_and_guesses_wait_for_each_other() -> N
 
     async def draft() -> list[float]:
         loop = asyncio.get_running_loop()
-        drafter = ReplayDrafter(recordings, cost)
+        drafter = ReplayDrafter(recordings, DeviceClock(cost))
         first = drafter.open(one.prompt_ids, chooser_of(one))
         second = drafter.open(two.prompt_ids, chooser_of(two))
         answer = list(one.answer_ids)
@@ -274,7 +274,7 @@ def test_a_drafter_that_has_reached_the_end_says_nothing() -> None:
     recording = tiny_recording()
 
     async def ask() -> list[Proposal]:
-        session = ReplayDrafter(tiny_set(), no_time).open(recording.prompt_ids, chooser_of(recording))
+        session = ReplayDrafter(tiny_set(), DeviceClock(no_time)).open(recording.prompt_ids, chooser_of(recording))
         return await propose_one(session, recording.answer_ids, 2)
 
     assert asyncio.run(ask()) == []

@@ -9,7 +9,7 @@ import pytest
 from outrider.edge.drafters.base import Proposal, propose_one
 from outrider.harness import virtual_time
 from outrider.harness.profiles import DrafterProfile
-from outrider.harness.replay_drafter import ReplayDrafter, ReplayDraftSession
+from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter, ReplayDraftSession
 from outrider.shared.sampling.choose import Chooser
 from unit.harness_recording.tiny_recordings import no_time, tiny_set
 
@@ -32,7 +32,7 @@ def rows_of(*steps: list[list[int]]) -> list[int]:
         return 1.0
 
     async def draft() -> None:
-        session = opened(ReplayDrafter(tiny_set(), cost))
+        session = opened(ReplayDrafter(tiny_set(), DeviceClock(cost)))
         for texts in steps:
             assert len(await session.propose(texts, 2)) == len(texts)
 
@@ -64,12 +64,12 @@ def test_a_step_takes_its_time_once_and_a_little_more_for_each_further_text(text
     device = DrafterProfile(token_ms=8, prompt_token_ms=0.5)
 
     async def draft() -> list[float]:
-        drafter = ReplayDrafter(tiny_set(), device.draft_ms)
+        drafter = ReplayDrafter(tiny_set(), DeviceClock(device.draft_ms))
         session = opened(drafter)
         await propose_one(session, [], 2)
         await session.propose([[n] for n in range(text_count)], 2)
-        assert [guess.reads_prompt for guess in drafter.guesses] == [True, False]
-        return [guess.ended_s - guess.began_s for guess in drafter.guesses]
+        assert [guess.reads_prompt for guess in drafter.clock.guesses] == [True, False]
+        return [guess.ended_s - guess.began_s for guess in drafter.clock.guesses]
 
     prompt_s, step_s = virtual_time.run(draft())
     assert prompt_s == pytest.approx((8 + 0.5 * (PROMPT - 1)) / 1000)
@@ -80,8 +80,10 @@ def test_a_text_gets_the_same_guesses_alone_and_among_others() -> None:
     texts = [ANSWER[:3], [*ANSWER[:2], 5], ANSWER[:2], []]
 
     async def ask() -> tuple[list[list[Proposal]], list[list[Proposal]]]:
-        together = await opened(ReplayDrafter(tiny_set(), no_time)).propose(texts, 3)
-        return together, [await propose_one(opened(ReplayDrafter(tiny_set(), no_time)), text, 3) for text in texts]
+        together = await opened(ReplayDrafter(tiny_set(), DeviceClock(no_time))).propose(texts, 3)
+        return together, [
+            await propose_one(opened(ReplayDrafter(tiny_set(), DeviceClock(no_time))), text, 3) for text in texts
+        ]
 
     together, alone = asyncio.run(ask())
     assert together == alone

@@ -15,6 +15,8 @@ from outrider.edge.commands.compare import BenchPrompt
 from outrider.edge.control.fixed import FixedControl
 from outrider.edge.drafters.base import Drafter, Proposal
 from outrider.edge.drafters.tiny import TinyDrafter, TinyDraftSession
+from outrider.edge.guesses.experience import Experience
+from outrider.edge.guesses.sources import Sources
 from outrider.harness import virtual_time
 from outrider.harness.links import LinkProfile
 from outrider.harness.memory_link import MemoryPort
@@ -124,7 +126,7 @@ async def play_on(
             chooser = Chooser(request.sampling, request.seed, request.prompt_ids, vocabulary.size)
             draft = drafter.open(request.prompt_ids, chooser)
             setup = AnswerSetup(request, verifier.info().limits, verifier.info().stop_ids, control, eager)
-            answer = Answer(setup, link, draft)
+            answer = Answer(setup, link, Sources.of({drafter.name: draft}, request, Experience()))
             committed = [token async for tokens in answer.committed() for token in tokens]
             assert answer.finish_reason is not None
             ids = list(answer.tree.committed)

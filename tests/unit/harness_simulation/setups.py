@@ -26,14 +26,16 @@ def make_setup(
     session_ms: float = 0.0,
     row_ms: float = 0.0,
 ) -> Setup:
-    """Passes of 40 ms whatever they hold (unless said otherwise), draft steps of 8 ms, prompts for nothing."""
+    """Passes of 40 ms whatever they hold (unless said otherwise), draft steps of 8 ms, prompts for nothing, and the
+    fixed policy.
+    """
     return Setup(
         recordings=synthetic_recordings(acceptance, answers=answers, tokens=tokens, seed=seed),
         target=TargetProfile(base_ms=PASS_MS, row_ms=row_ms, free_rows=0, session_ms=session_ms),
         cloud_drafter=TargetProfile(base_ms=2.5, row_ms=0, free_rows=0, session_ms=0),
         device=DrafterProfile(token_ms=STEP_MS, prompt_token_ms=0),
         link=LinkProfile.of_rtt(rtt_ms),
-        drafting=Drafting(drafter=drafter, gamma=gamma, pace=pace),
+        drafting=Drafting(drafter=drafter, control="fixed", gamma=gamma, pace=pace),
         sessions=sessions,
         seed=seed,
     )

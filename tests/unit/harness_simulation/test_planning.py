@@ -22,7 +22,7 @@ def test_a_fast_drafter_close_by_helps_and_the_flags_give_what_is_promised() -> 
     plan = make_plan(setup)
     assert plan.helps
     assert plan.streaming["ms_per_token"] == PASS_MS
-    again = setup.with_drafting(control=plan.best.control, gamma=plan.best.gamma or 1, pace=plan.best.pace)
+    again = setup.with_drafting(control=plan.best.control, gamma=plan.best.gamma, pace=plan.best.pace)
     assert measures(run_virtual(again))["ms_per_token"] == plan.best.result["ms_per_token"]
     text = "\n".join(plan_text(plan, setup, price_per_hour=8.0))
     assert f"Splitting helps: {plan.speedup:.2f} times" in text

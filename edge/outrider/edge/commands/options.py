@@ -17,8 +17,9 @@ import typer
 
 from outrider.edge.agent import Agent
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
-from outrider.edge.drafting import CONTROLS, Drafting
+from outrider.edge.drafting import CONTROLS, DEFAULT_CONTROL, Drafting
 from outrider.edge.experiment import PLAIN, Experiment, parse_arm
+from outrider.edge.guesses.draft_temperature import AUTO, KL, LEAST, MOST
 from outrider.edge.private_verifier import private_verifier
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling, make_sampling
@@ -57,12 +58,35 @@ class DraftingOptions:
     """How the edge drafts."""
 
     drafter: Annotated[str, typer.Option(metavar="SPEC", help=f"What guesses: {FORMS}.")] = DEFAULT_DRAFTER
-    control: Annotated[str, typer.Option(help=f"How far to draft: {', '.join(CONTROLS)}.")] = "fixed"
-    gamma: Annotated[int, typer.Option(help="Tokens to draft before each pass.")] = 5
-    branch: Annotated[int, typer.Option(help="Children of each node that is expanded.")] = 1
+    control: Annotated[str, typer.Option(help=f"How far to draft: {', '.join(CONTROLS)}.")] = DEFAULT_CONTROL
+    gamma: Annotated[
+        int | None,
+        typer.Option(help="Longest path of guesses to send.", show_default="5; ratio: no limit"),
+    ] = None
+    branch: Annotated[
+        int | None,
+        typer.Option(help="Children of each node that is expanded.", show_default="1; ratio: 3"),
+    ] = None
     pace: Annotated[
         str | None, typer.Option(help="patient: passes only for guesses; eager: the verifier never waits.")
     ] = None
+    draft_temperature: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help=f"Of the drafter, over the answer's: {AUTO} (tuned), {KL} or a number of {LEAST} to {MOST:g}.",
+        ),
+    ] = AUTO
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Go on from what earlier runs learned about the drafter; holds no text."),
+    ] = None
+
+    def make(self) -> Drafting:
+        """The options of every answer, not checked yet."""
+        values = dataclasses.asdict(self)
+        del values["state"]
+        return Drafting(**values)
 
 
 @dataclass(frozen=True)
@@ -97,7 +121,7 @@ class ExperimentOptions:
             return None
         arm = PLAIN if self.experiment_arm is None else self.experiment_arm
         name = arm if self.experiment_name is None else self.experiment_name
-        arm_b = parse_arm(arm, Drafting(**dataclasses.asdict(drafting)))
+        arm_b = parse_arm(arm, drafting.make())
         return Experiment(name, self.experiment_share, arm_b, self.experiment_log)
 
 
@@ -148,7 +172,8 @@ def connect(
     address: str, drafting: DraftingOptions, experiment: Experiment | None = None
 ) -> contextlib.AbstractAsyncContextManager[Agent]:
     """An agent for the verifier at `address`."""
-    return Agent.connect(address, experiment=experiment, **dataclasses.asdict(drafting))
+    how = dataclasses.asdict(drafting.make())
+    return Agent.connect(address, experiment=experiment, state=drafting.state, **how)
 
 
 def check_address(address: str) -> None:

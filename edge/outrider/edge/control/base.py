@@ -62,6 +62,11 @@ class Control(ABC):
     def check_fits(self, window: int) -> None:
         """Raise USAGE if the policy needs more live nodes than the verifier takes."""
 
+    @property
+    def draft_temperature(self) -> float | None:
+        """The temperature at which the drafter's confidences are to be read; None leaves that to the edge."""
+        return None
+
     def on_drafted(self, text_count: int, took_s: float) -> None:  # noqa: B027 - to be heeded or not
         """The drafter took `took_s` seconds for a step over `text_count` texts."""
 

@@ -8,13 +8,15 @@ from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Step,
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.token_tree import DraftTree, Node
 
+GAMMA, BRANCH = 5, 1
+
 
 @dataclass(frozen=True, slots=True)
 class FixedControl(Control):
     """A chain of `gamma` tokens, each with `branch - 1` siblings that are not expanded further."""
 
-    gamma: int = 5
-    branch: int = 1
+    gamma: int = GAMMA
+    branch: int = BRANCH
 
     def __post_init__(self) -> None:
         if self.gamma < 1 or self.branch < 1:

@@ -18,6 +18,23 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
+class Caps:
+    """No path below the root that is sent is longer than `path` nodes, and no node has more than `children` that are
+    sent; None is no cap.
+    """
+
+    path: int | None = None
+    children: int | None = None
+
+    def deepest(self, tree: DraftTree) -> float:
+        """The last position in the answer at which a node may be sent now."""
+        return math.inf if self.path is None else tree.root.position + self.path
+
+
+NO_CAPS = Caps()
+
+
+@dataclass(frozen=True, slots=True)
 class Frontier:
     """`open` nodes could be expanded, `unsent` ones are worth sending, parents first; the likeliest come first, each
     with the probability that the whole path down to it is right.
@@ -27,9 +44,9 @@ class Frontier:
     unsent: list[tuple[float, Node]]
 
 
-def survey(tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds) -> Frontier:
-    """The frontier of `tree`. Its root's likeliest child is always worth sending, and no more is than window and side
-    branches allow.
+def survey(tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds, caps: Caps = NO_CAPS) -> Frontier:
+    """The frontier of `tree`. Its root's likeliest child is always worth sending, and no more is than window, side
+    branches and `caps` allow.
     """
     base = tree.root.log_probability
     open_nodes: list[tuple[float, Node]] = []
@@ -50,25 +67,28 @@ def survey(tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds) -> Fron
                 below.append(child)
         stack.extend(reversed(below))
     open_nodes.sort(key=lambda entry: -entry[0])
-    return Frontier(open_nodes, _sendable(unsent, tree, bounds, thresholds.send))
+    return Frontier(open_nodes, _sendable(unsent, tree, bounds, thresholds.send, caps))
 
 
 def _sendable(
-    unsent: list[tuple[float, Node]], tree: DraftTree, bounds: DraftBounds, least: float
+    unsent: list[tuple[float, Node]], tree: DraftTree, bounds: DraftBounds, least: float, caps: Caps
 ) -> list[tuple[float, Node]]:
     """Those of `unsent` that fit, below what is sent or among them; the likeliest first."""
     sendable: list[tuple[float, Node]] = []
     chosen: set[Node] = set()
     room = bounds.window - tree.live_count
     branches_left = bounds.max_branches - _sent_branches(tree)
+    deepest = caps.deepest(tree)
     # Parents still come before their children: they are at least as likely, and the order of equals is kept.
     for probability, node in sorted(unsent, key=lambda entry: -entry[0]):
         parent = node.parent
         assert parent is not None, "the root is never sent"
-        is_first = not any(child.node_id or child in chosen for child in parent.children.values())
+        siblings = sum(1 for child in parent.children.values() if child.node_id or child in chosen)
+        is_first = siblings == 0
+        is_within_caps = node.position <= deepest and (caps.children is None or siblings < caps.children)
         is_below_sent = parent is tree.root or parent.node_id or parent in chosen
         is_worth_it = probability >= least or (parent is tree.root and is_first)
-        if room > 0 and (is_first or branches_left > 0) and is_below_sent and is_worth_it:
+        if room > 0 and (is_first or branches_left > 0) and is_below_sent and is_worth_it and is_within_caps:
             sendable.append((probability, node))
             chosen.add(node)
             room -= 1

@@ -11,7 +11,8 @@ import asyncio
 
 from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Step, Wait
 from outrider.edge.control.draft_cost import DraftCost
-from outrider.edge.control.frontier import Frontier, Thresholds, survey
+from outrider.edge.control.frontier import Caps, Frontier, Thresholds, survey
+from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import Commit
 from outrider.shared.token_tree import DraftTree, Node
 
@@ -33,9 +34,14 @@ class RatioControl(Control):
     """A further text is taken into a step while the probability that its path is right, over that of the likeliest one,
     is no less than its share of the step's cost. A pass is asked for (`eager` is false) when the tokens expected of the
     next step, over its time, are fewer than the running rate of committed tokens.
+
+    No path longer than `gamma` is sent; what is drafted beyond waits for the root to come nearer. A node that is
+    expanded gets `branch` children, and no more are sent of it. None is no limit.
     """
 
-    def __init__(self, *, eager: bool = True) -> None:
+    def __init__(self, gamma: int | None = None, branch: int | None = None, *, eager: bool = True) -> None:
+        self._caps = Caps(gamma, branch)
+        self._children = branch or CHILDREN
         self._eager = eager
         self._cost = DraftCost()
         self._rate = _Rate()
@@ -43,17 +49,21 @@ class RatioControl(Control):
 
     def next_step(self, tree: DraftTree, bounds: DraftBounds) -> Step:
         """See `Control.next_step`."""
-        frontier = survey(tree, bounds, THRESHOLDS)
+        frontier = survey(tree, bounds, THRESHOLDS, self._caps)
         room = int(self._nodes) - tree.live_count
         unsent = frontier.unsent[: max(0, room)]
         texts = self._worth_drafting(frontier) if tree.live_count < bounds.window else []
         is_full = len(frontier.unsent) >= room
         if unsent and (self._eager or is_full or self._asks_for_pass(tree, texts)):
             return Send(tuple(node for _, node in unsent))
-        return Expand(tuple(node for _, node in texts), CHILDREN) if texts else Wait()
+        return Expand(tuple(node for _, node in texts), self._children) if texts else Wait()
 
     def check_fits(self, window: int) -> None:
-        """See `Control.check_fits`: it keeps to any window."""
+        """See `Control.check_fits`: it keeps to any window, but a limit that it could never reach is a mistake."""
+        if self._caps.path is not None and self._caps.path > window:
+            raise OutriderError(
+                Reason.USAGE, f"gamma {self._caps.path} is more than the verifier's window of {window}."
+            )
 
     def on_drafted(self, text_count: int, took_s: float) -> None:
         """See `Control.on_drafted`."""
@@ -79,7 +89,8 @@ class RatioControl(Control):
         rate, step_s = self._rate.tokens_per_s, self._cost.step_s(len(texts))
         if not texts or rate is None or step_s is None:
             return True
-        gain = CHILD_RIGHT * sum(probability for probability, _ in texts)
+        deepest = self._caps.deepest(tree)
+        gain = CHILD_RIGHT * sum(probability for probability, node in texts if node.position < deepest)
         return gain <= rate * step_s
 
 

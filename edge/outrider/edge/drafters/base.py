@@ -15,10 +15,13 @@ from outrider.shared.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A guess: `probability` in 0..1 is the drafter's own estimate that the target chooses `token`."""
+    """A guess: `probability` in 0..1 is the drafter's own estimate that the target chooses `token`, shared noise and
+    all; `q` is the token's probability without it, 0 where the answer's options rule it out.
+    """
 
     token: int
     probability: float
+    q: float = 1.0
 
 
 # Candidates over which likelihoods are normalised: as many as recordings hold off the path.
@@ -35,8 +38,9 @@ def as_proposals(ranked: Sequence[Candidate], count: int) -> list[Proposal]:
     """
     # What truncation has ruled out here it may not have there, so such candidates count by their distance as well.
     weights = [math.exp(-abs(candidate.margin)) if rank else 1.0 for rank, candidate in enumerate(ranked)]
-    total = sum(weights)
-    return [Proposal(c.token, weight / total) for c, weight in zip(ranked[:count], weights, strict=False)]
+    total = sum(weights[:NORMALISED])
+    shares = (weight / total for weight in weights)
+    return [Proposal(c.token, share, c.probability) for c, share in zip(ranked[:count], shares, strict=False)]
 
 
 class DraftSession(Protocol):

@@ -88,4 +88,6 @@ class ScriptedSession:
         period = self._script.right_count + 1
         is_right = self._script.right_count == ALWAYS or position % period < self._script.right_count
         first = 0 if is_right else 1
-        return [Proposal((right + offset) % self._size, 0.5 / (1 + offset)) for offset in range(first, first + count)]
+        chances = [0.5 / (1 + offset) for offset in range(first, first + count)]
+        tokens = [(right + offset) % self._size for offset in range(first, first + count)]
+        return [Proposal(token, chance, chance) for token, chance in zip(tokens, chances, strict=True)]

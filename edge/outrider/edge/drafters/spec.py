@@ -13,24 +13,22 @@ from outrider.shared.models.store import default_store
 
 DEFAULT_DRAFTER = "llama:qwen2.5-coder-0.5b"
 FORMS = (
-    "llama:NAME-or-path, lookup, llama:NAME-or-path+lookup, scripted:right, scripted:wrong, "
-    "scripted:right-then-wrong:N, tiny:DEVIATION, none"
+    "llama:NAME-or-path, lookup, lookup:TEXT-FILE, ngrams, scripted:right, scripted:wrong, "
+    "scripted:right-then-wrong:N, tiny:DEVIATION, none; several joined by +, so no path may hold a +"
 )
 # The prompt is made with the target's template, so the draft model's own is never used. Its stop ids need only be
 # among the target's, which differ by file format for one and the same model.
 _FREE_FIELDS = frozenset({"template", "stop_ids"})
 
 
-async def make_drafter(spec: str, info: VerifierInfo) -> Drafter | None:
-    """The drafter that `spec` names, checked against the target's vocabulary; None for "none".
+async def make_drafter(spec: str, info: VerifierInfo) -> Drafter:
+    """The drafter that `spec` names, checked against the target's vocabulary.
 
     Raises USAGE for an unknown form, VOCABULARY_MISMATCH naming the field, and what loading a model raises.
     """
     kind, _, rest = spec.partition(":")
     drafter: Drafter
     match kind:
-        case "none" if not rest:
-            return None
         case "llama" if rest:
             drafter = await asyncio.to_thread(_load_llama, rest, info.limits.context_length)
         case "scripted":

@@ -38,7 +38,14 @@ class ScenarioOptions:
     trace: Annotated[
         str | None, typer.Option(metavar="FILE.csv", help="Recorded round trips, time_s,rtt_ms, in place of a mean.")
     ] = None
-    drafter: Annotated[str | None, typer.Option(help="What guesses: recorded, lookup, recorded+lookup or none.")] = None
+    drafter: Annotated[
+        str | None, typer.Option(help="What guesses: recorded, with +lookup, +ngrams or both; lookup; none.")
+    ] = None
+    further_recordings: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SET|DIR", help="Of another draft model that drafts too; may be repeated."),
+    ] = None
+    draft_temperature: Annotated[str | None, typer.Option(help="Over the answers' own: auto, kl or a number.")] = None
     cloud_lookup: Annotated[int | None, typer.Option(help="Guesses a pass that the verifier looks up itself.")] = None
     branch: Annotated[int | None, typer.Option(help="Children of each node that is expanded.")] = None
     clock: Annotated[str | None, typer.Option(help="virtual, or wall for real gRPC.")] = None

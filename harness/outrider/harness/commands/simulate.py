@@ -95,7 +95,8 @@ def _label(name: str, row: dict[str, Any]) -> str:
     if name == PRODUCT and settings["drafter"] == "none":
         return name
     if name == PRODUCT and settings["control"] != "fixed":
-        return f"{name} ({settings['control']})"
+        cap = "" if settings["gamma"] is None else f", γ {settings['gamma']}"
+        return f"{name} ({settings['control']}{cap})"
     return f"{name} (γ {settings['gamma']})" if "gamma" in settings else name
 
 

@@ -56,7 +56,7 @@ class Ranked:
     acceptance_of_two: float
     by_category: Mapping[str, tuple[float, float]]
     speed: Speed
-    branch: int
+    branch: int | None
     best: Choice
 
     @property
@@ -67,7 +67,7 @@ class Ranked:
     @property
     def flags(self) -> str:
         """The best drafting flags, as the command line takes them."""
-        return self.best.flags + (f" --branch {self.branch}" if self.branch > 1 else "")
+        return self.best.flags + (f" --branch {self.branch}" if self.branch else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from outrider.edge.stats import AnswerStats
 from outrider.harness import virtual_time
 from outrider.harness.links import Channel, Direction
 from outrider.harness.recording.format import Recording
-from outrider.harness.replay_drafter import ReplayDrafter, ReplayDraftSession
+from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter, ReplayDraftSession
 from outrider.harness.simulation.decode import stagger_s
 from outrider.harness.simulation.measures import AnswerTrace, Run
 from outrider.harness.simulation.setup import Setup
@@ -63,7 +63,7 @@ class _Colocated:
         self._gamma = gamma
         self._target = replay_target(setup)
         # Its time is counted for all sessions at once, below.
-        self._drafter = ReplayDrafter(setup.recordings, lambda rows, busy_s: 0.0)
+        self._drafter = ReplayDrafter(setup.recordings, DeviceClock(lambda rows, busy_s: 0.0))
         self._prefill_chunk = SessionLimits().prefill_chunk
         self._streams: list[_Stream] = []
         self._joined = asyncio.Event()
@@ -186,7 +186,7 @@ class _Colocated:
         stream.accepted += len(accepted)
         stream.stats.drafted += len(work.rows.node_tokens)
         stream.stats.downlink_bytes += size
-        stream.stats.on_commit(commit, len(accepted), 0.0)
+        stream.stats.on_commit(commit, len(accepted))
         if result.finish is not None:
             self._streams.remove(stream)
             stream.done.set()

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from outrider.edge.answer import Answer, AnswerSetup
+from outrider.edge.guesses.experience import Experience
+from outrider.edge.guesses.sources import open_sources
 from outrider.harness.recording.format import Recording
-from outrider.harness.replay_drafter import ReplayDrafter
+from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter
 from outrider.harness.simulation.measures import AnswerTrace, Run
 from outrider.harness.simulation.setup import Setup
 from outrider.harness.usage import PassRecord
 from outrider.shared.errors import OutriderError
 from outrider.shared.link import EdgeLink
 from outrider.shared.messages import VerifierInfo
-from outrider.shared.sampling.choose import Chooser
 from outrider.shared.token_tree import Origin
 
 # Sessions start within this time, so that they do not march in step.
@@ -29,13 +30,14 @@ OpenLink = Callable[[int], EdgeLink]
 """A new stream for a session, by its number."""
 
 
-MakeDevice = Callable[[Setup], ReplayDrafter]
-"""A device that drafts for one session."""
+MakeDevice = Callable[[Setup], Sequence[ReplayDrafter]]
+"""The drafters of the device of one session; they share its clock."""
 
 
-def replaying_device(setup: Setup) -> ReplayDrafter:
+def replaying_device(setup: Setup) -> Sequence[ReplayDrafter]:
     """A device that says what was recorded, in the setup's times."""
-    return ReplayDrafter(setup.recordings, setup.device.draft_ms)
+    clock = DeviceClock(setup.device.draft_ms)
+    return [ReplayDrafter(recordings, clock) for recordings in (setup.recordings, *setup.further_recordings)]
 
 
 async def decode(
@@ -63,7 +65,7 @@ async def decode(
     return Run(
         answers=tuple(trace for edge in edges for trace in edge.traces),
         passes=passes,
-        guesses=[guess for edge in edges for guess in edge.device.guesses],
+        guesses=[guess for edge in edges for guess in edge.guesses],
         other_tokens=sum(edge.other_tokens for edge in edges),
         other_accepted=sum(edge.other_accepted for edge in edges),
     )
@@ -87,16 +89,18 @@ class _Edge:
     """One device, which answers one prompt after the other."""
 
     def __init__(
-        self, setup: Setup, info: VerifierInfo, number: int, open_link: OpenLink, device: ReplayDrafter
+        self, setup: Setup, info: VerifierInfo, number: int, open_link: OpenLink, device: Sequence[ReplayDrafter]
     ) -> None:
         self.number = number
-        self.device = device
+        self.guesses = device[0].clock.guesses
         self.quota_done = asyncio.Event()
         self.traces: list[AnswerTrace] = []
         self.other_tokens = self.other_accepted = 0
         self._setup = setup
         self._info = info
         self._open_link = open_link
+        self._drafters = {drafter.name: drafter for drafter in device} if setup.drafts else {}
+        self._experience = Experience()
 
     async def run(self) -> None:
         """Answer until cancelled."""
@@ -112,21 +116,25 @@ class _Edge:
     async def _answer(self, recording: Recording, is_judged: bool) -> None:
         loop = asyncio.get_running_loop()
         request = recording.open_request(self._setup.max_tokens)
-        draft = None
-        if self._setup.drafts:
-            chooser = Chooser(request.sampling, request.seed, request.prompt_ids, recording.header.vocabulary.size)
-            draft = self.device.open(request.prompt_ids, chooser)
+        drafting = self._setup.drafting
+        sources = open_sources(
+            self._drafters,
+            request,
+            recording.header.vocabulary.size,
+            self._experience,
+            drafting.guess_options(),
+            lookup=drafting.has_lookup,
+        )
         answer = Answer(
             AnswerSetup(
                 request=request,
                 limits=self._info.limits,
                 stop_ids=self._info.stop_ids,
-                control=self._setup.drafting.make_control(),
+                control=drafting.make_control(),
                 eager=self._setup.is_eager,
-                lookup=self._setup.drafting.has_lookup,
             ),
             self._open_link(self.number),
-            draft,
+            sources,
         )
         asked_s = loop.time()
         updates: list[tuple[float, int]] = []

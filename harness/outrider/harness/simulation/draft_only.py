@@ -6,7 +6,7 @@ import asyncio
 
 from outrider.edge.drafters.base import propose_one
 from outrider.harness import virtual_time
-from outrider.harness.replay_drafter import ReplayDrafter
+from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter
 from outrider.harness.simulation.measures import AnswerTrace, Run
 from outrider.harness.simulation.setup import Setup
 from outrider.shared.sampling.choose import Chooser
@@ -21,7 +21,7 @@ def run_draft_only(setup: Setup) -> Run:
 
 async def _write(setup: Setup) -> Run:
     loop = asyncio.get_running_loop()
-    device = ReplayDrafter(setup.recordings, setup.device.draft_ms)
+    device = ReplayDrafter(setup.recordings, DeviceClock(setup.device.draft_ms))
     traces = []
     for recording in setup.recordings:
         request = recording.open_request(setup.max_tokens)
@@ -33,4 +33,4 @@ async def _write(setup: Setup) -> Run:
             await propose_one(draft, recording.answer_ids[:position], 1)
             updates.append((loop.time(), 1))
         traces.append(AnswerTrace(recording.header.id, asked_s, tuple(updates), accepted=len(updates)))
-    return Run(tuple(traces), (), device.guesses)
+    return Run(tuple(traces), (), device.clock.guesses)

@@ -116,7 +116,8 @@ def _acceptance(recordings: RecordingSet) -> float:
 def choices(setup: Setup, gammas: Iterable[int] = GAMMAS) -> Iterable[Choice]:
     """The drafting flags worth trying, run on the virtual clock one by one."""
     for pace in PACES:
-        yield Choice("ratio", None, pace, measures(run_virtual(setup.with_drafting(control="ratio", pace=pace))))
+        grown = setup.with_drafting(control="ratio", gamma=None, pace=pace)
+        yield Choice("ratio", None, pace, measures(run_virtual(grown)))
         for gamma in gammas:
             changed = setup.with_drafting(control="fixed", gamma=gamma, pace=pace)
             yield Choice("fixed", gamma, pace, measures(run_virtual(changed)))

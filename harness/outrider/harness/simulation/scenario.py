@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
-from outrider.edge.drafting import LOOKUP, Drafting
+from outrider.edge.drafting import DEFAULT_CONTROL, LOOKUP, Drafting
+from outrider.edge.guesses.draft_temperature import AUTO
 from outrider.harness.emulator import EmulatorChoice
 from outrider.harness.links import LinkProfile, Milliseconds, PositiveMilliseconds, describe_problems, load_trace
 from outrider.harness.profiles import (
@@ -29,7 +30,8 @@ from outrider.shared.errors import OutriderError, Reason
 
 BaselineName = Literal["streaming", "colocated", "batched", "stop_and_wait", "draft_only", "rtt_zero", "oracle"]
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
-SHIPPED_SETS = ("greedy", "nucleus", "full", "long")
+SHIPPED_SETS = ("greedy", "greedy-q2", "nucleus", "full", "long", "other")
+DrafterChoice = Literal["recorded", "recorded+lookup", "recorded+ngrams", "recorded+lookup+ngrams", "lookup", "none"]
 STEADY_LINK = "steady"
 MAX_SESSIONS = 1000
 NAME, TABLE = "name", "table"
@@ -74,18 +76,20 @@ class Scenario(BaseModel):
     rtt_ms: Milliseconds | None = None
     trace: str | None = None
     sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS, strict=True)] = 1
-    drafter: Literal["recorded", "recorded+lookup", "lookup", "none"] = RECORDED_DRAFTER
+    drafter: DrafterChoice = RECORDED_DRAFTER
+    further_recordings: tuple[str, ...] = ()
     cloud_lookup: Annotated[int, Field(ge=0, le=64, strict=True)] = 0
-    control: str = "fixed"
-    gamma: Annotated[int, Field(ge=1, le=256, strict=True)] = 5
-    branch: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
+    control: str = DEFAULT_CONTROL
+    gamma: Annotated[int, Field(ge=1, le=256, strict=True)] | None = None
+    branch: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
     pace: Literal["patient", "eager"] = "patient"
+    draft_temperature: float | str = AUTO
     clock: Literal["virtual", "wall"] = "virtual"
     emulator: EmulatorChoice = "proxy"
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 1
     baselines: tuple[BaselineName, ...] = BASELINES
 
-    @field_validator("category", "prompts", mode="before")
+    @field_validator("category", "prompts", "further_recordings", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
@@ -109,6 +113,9 @@ def read_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
         values |= {key: _beside(path, values[key]) for key in ("profiles", "trace") if key in values}
         if values.get("recordings") not in {None, *SHIPPED_SETS}:
             values["recordings"] = _beside(path, values["recordings"])
+        if "further_recordings" in values:
+            further = Scenario.model_validate(values).further_recordings
+            values["further_recordings"] = [n if n in SHIPPED_SETS else _beside(path, n) for n in further]
     # Alone first, so that what is wrong with an option is not said of the file.
     _validate(dict(overrides), "option")
     return _validate(values | dict(overrides), str(path or "options"))
@@ -132,6 +139,7 @@ def resolve_with(scenario: Scenario, recordings: RecordingSet) -> Setup:
         gamma=scenario.gamma,
         branch=scenario.branch,
         pace=scenario.pace,
+        draft_temperature=scenario.draft_temperature,
     )
     # Refuses a policy that there is none of.
     drafting.make_control()
@@ -142,6 +150,7 @@ def resolve_with(scenario: Scenario, recordings: RecordingSet) -> Setup:
         device=_device(scenario),
         link=_link(scenario),
         drafting=drafting,
+        further_recordings=tuple(_read_further(scenario, name, recordings) for name in scenario.further_recordings),
         cloud_lookup=scenario.cloud_lookup,
         sessions=scenario.sessions,
         seed=scenario.seed,
@@ -165,20 +174,31 @@ def _beside(path: Path, name: str) -> str:
     return str(path.parent / name)
 
 
-def recordings_folder(scenario: Scenario) -> Path:
-    """Where the scenario's recordings stand."""
-    name = scenario.recordings
+def recordings_folder(name: str) -> Path:
+    """Where the recordings of a shipped set or a folder stand."""
     return shipped_recordings(name) if name in SHIPPED_SETS else Path(name)
 
 
 def read_recordings(scenario: Scenario) -> RecordingSet:
     """The scenario's recordings; raises FILE_UNREADABLE."""
-    folder = recordings_folder(scenario)
+    folder = recordings_folder(scenario.recordings)
     found = RecordingSet.read(folder, categories=scenario.category, ids=scenario.prompts, limit=scenario.limit)
     for role, wanted in (("target", scenario.target_model), ("draft", scenario.draft_model)):
         recorded = getattr(found.header, role).name
         if wanted is not None and wanted != recorded:
             raise OutriderError(Reason.FILE_UNREADABLE, f"{folder}: {role} model {recorded}, expected {wanted}.")
+    return found
+
+
+def _read_further(scenario: Scenario, name: str, recordings: RecordingSet) -> RecordingSet:
+    """Recordings of another draft model for the answers of `recordings`."""
+    folder = recordings_folder(name)
+    found = RecordingSet.read(folder, ids=tuple(recording.header.id for recording in recordings))
+    if found.header.draft.name == recordings.header.draft.name:
+        raise OutriderError(Reason.FILE_UNREADABLE, f"{folder}: recorded with the same draft model.")
+    for recording in recordings:
+        if found.find(recording.prompt_ids).answer_ids != recording.answer_ids:
+            raise OutriderError(Reason.FILE_UNREADABLE, f"{folder}: {recording.header.id} is another answer.")
     return found
 
 

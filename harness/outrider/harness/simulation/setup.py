@@ -19,6 +19,7 @@ RECORDED_DRAFTER: Final = "recorded"
 class Setup:
     """`sessions` devices, each with a link of its own, answer the recorded prompts, up to `max_tokens` tokens each.
 
+    `further_recordings` are those of other draft models for the same answers, which draft beside the first.
     `cloud_lookup` guesses a pass are the verifier's own. `cloud_drafter` is the draft model on the target's
     accelerator, for the baselines that have one there.
     """
@@ -29,6 +30,7 @@ class Setup:
     device: DrafterProfile
     link: LinkProfile
     drafting: Drafting
+    further_recordings: tuple[RecordingSet, ...] = ()
     cloud_lookup: int = 0
     sessions: int = 1
     seed: int = 1
@@ -37,7 +39,7 @@ class Setup:
     @property
     def drafts(self) -> bool:
         """Whether devices draft with their model."""
-        return self.drafting.model != NO_DRAFTER
+        return bool(self.drafting.models)
 
     @property
     def is_eager(self) -> bool:

@@ -90,7 +90,10 @@ def settings_of(scenario: Scenario, setup: Setup) -> Result:
     # What was emulated, the run knows.
     left_out = {"target", "cloud_drafter", "device", "link", "prompts", "emulator"}
     chosen = scenario.model_dump(mode="json", exclude=left_out)
+    drafting = setup.drafting.settings()
     return chosen | {
+        "gamma": drafting["gamma"],
+        "branch": drafting["branch"],
         "target": setup.target.model_dump() | {"name": _name(scenario.target)},
         "cloud_drafter": setup.cloud_drafter.model_dump() | {"name": _name(scenario.cloud_drafter)},
         "device": setup.device.model_dump() | {"name": _name(scenario.device)},

@@ -91,7 +91,8 @@ def _check(scenarios: Sequence[Scenario]) -> dict[str, str]:
         clock_of(scenario, setup)
         for profile in (setup.target, setup.cloud_drafter, setup.device, setup.link):
             profiles.update(profile.model_dump_json().encode())
-    for folder in dict.fromkeys(map(recordings_folder, scenarios)):
+    names = [name for scenario in scenarios for name in (scenario.recordings, *scenario.further_recordings)]
+    for folder in dict.fromkeys(map(recordings_folder, names)):
         for path in sorted(folder.glob(f"*{SUFFIX}")):
             recordings.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return {"recordings": recordings.hexdigest(), "profiles": profiles.hexdigest()}
