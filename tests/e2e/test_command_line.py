@@ -100,6 +100,11 @@ def test_chat_takes_over_the_cached_conversation() -> None:
         (["--unknown-option", "1"], 2, "USAGE", "--unknown-option"),
         (["--drafter", "telepathy"], 2, "USAGE", "telepathy"),
         (["--drafter", "llama:no-such-model"], 5, "MODEL_UNKNOWN", "no-such-model"),
+        (["--drafter", "lookup:no-such-file"], 5, "FILE_UNREADABLE", "no-such-file"),
+        (["--drafter", "lookup:"], 2, "USAGE", "lookup:"),
+        (["--drafter", "lookup:a+lookup:b"], 2, "USAGE", "lookup:a+lookup:b"),
+        (["--draft-temperature", "warm"], 2, "USAGE", "warm"),
+        (["--state", "/dev/null"], 5, "FILE_UNREADABLE", "/dev/null"),
         (["--target", "tiny"], 2, "USAGE", "--target"),
     ],
 )

@@ -123,7 +123,7 @@ async def test_each_answer_adds_one_line_that_holds_counts_and_no_text(verifier:
             assert line[key] == result.stats[key]
         assert line["ttft_ms"] == result.stats["ttft_ms"] > 0
         assert line["settings"] == {k: result.stats["settings"][k] for k in line["settings"]}
-        assert set(line["settings"]) == {"drafter", "control", "gamma", "branch", "pace"}
+        assert set(line["settings"]) == {"drafter", "control", "gamma", "branch", "pace", "draft_temperature"}
     written = log.read_text()
     assert PROMPT not in written
     assert all(len(result.text) > 3 and json.dumps(result.text)[1:-1] not in written for result in results)

@@ -50,15 +50,13 @@ tasks = st.builds(
     extras=EXTRAS,
     draft_temperature=st.sampled_from(["auto", "kl", 1.2, 0.5]),
 )
-faults = st.sampled_from(
-    [
-        {},
-        {"jitter": "uniform", "jitter_ms": 10.0},
-        {"loss_probability": 0.1, "loss_stall_ms": 180.0},
-        {"stalls": (Stall(at_s=0.2, length_ms=300, every_s=0.9),)},
-    ]
-)
-links = st.tuples(st.sampled_from([30.0, 150.0, 600.0]), faults).map(
+FAULTS: list[dict[str, Any]] = [
+    {},
+    {"jitter": "uniform", "jitter_ms": 10.0},
+    {"loss_probability": 0.1, "loss_stall_ms": 180.0},
+    {"stalls": (Stall(at_s=0.2, length_ms=300, every_s=0.9),)},
+]
+links = st.tuples(st.sampled_from([30.0, 150.0, 600.0]), st.sampled_from(FAULTS)).map(
     lambda chosen: LinkProfile.of_rtt(chosen[0], **chosen[1])
 )
 

@@ -254,11 +254,13 @@ class Agent:
         )
 
     def _setup(self, request: Open, arm: Arm) -> AnswerSetup:
+        # What an answer without guesses takes says nothing of how to guess.
+        bandit = None if arm.drafting.drafter == NO_DRAFTER else self._experience.bandit
         return AnswerSetup(
             request=request,
             limits=self.info.limits,
             stop_ids=self._stop_ids(request),
-            control=arm.drafting.make_control(),
+            control=arm.drafting.make_control(bandit),
             eager=arm.drafting.is_eager,
         )
 

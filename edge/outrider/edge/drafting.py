@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from outrider.edge.control.bandit import Bandit
 from outrider.edge.control.base import Control
 from outrider.edge.control.fixed import BRANCH, GAMMA, FixedControl
+from outrider.edge.control.learned import LearnedControl
 from outrider.edge.control.proportional import ProportionalControl
 from outrider.edge.control.ratio import CHILDREN, RatioControl
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER
@@ -14,7 +16,7 @@ from outrider.edge.guesses.draft_temperature import AUTO, parse_draft_temperatur
 from outrider.edge.guesses.guesser import GuessOptions
 from outrider.shared.errors import OutriderError, Reason
 
-CONTROLS = ("fixed", "proportional", "ratio")
+CONTROLS = ("fixed", "proportional", "ratio", "learned")
 DEFAULT_CONTROL = "ratio"
 PACES = ("patient", "eager")
 NO_DRAFTER = "none"
@@ -70,8 +72,8 @@ class Drafting:
         """Whether the verifier goes on by itself."""
         return self.pace == "eager" if self.pace else self.drafter == NO_DRAFTER
 
-    def make_control(self) -> Control:
-        """The policy of one answer; raises USAGE for a value that is not possible."""
+    def make_control(self, bandit: Bandit | None = None) -> Control:
+        """The policy of one answer; a learning one goes on from `bandit`. Raises USAGE for an impossible value."""
         for name in WHOLE_NUMBERS:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
@@ -87,6 +89,8 @@ class Drafting:
                 return FixedControl(self.gamma or GAMMA, self.branch or BRANCH)
             case "proportional":
                 return ProportionalControl(self.gamma or GAMMA, self.branch or BRANCH)
+            case "learned":
+                return LearnedControl(bandit or Bandit(), self.gamma, self.branch, eager=self.is_eager)
             case _:
                 return RatioControl(self.gamma, self.branch, eager=self.is_eager)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from outrider.shared.corpus_index import COMPARED, CorpusIndex, Occurrences, followed
+from outrider.shared.corpus_index import CorpusIndex, Occurrences, followed
 from outrider.shared.lookup import Continuation, LookupIndex, Match, Reliability
 
 # Share of the guesses on which all occurrences agree that were right, by length of the ending, where the corpus had
@@ -76,11 +76,8 @@ class LayeredLookup:
 
     def _longer(self, match: LayeredMatch, own: Continuation) -> Occurrences | None:
         """Where the corpus has the ending, if it has more of it than the answer's own text."""
-        own_length = match.length if own.tokens else 0
-        if own_length >= COMPARED:
-            return None
         found = self._corpus.find(match.recent)
-        return found if found.length > own_length else None
+        return found if found.length > (match.length if own.tokens else 0) else None
 
     def _learn(self, token: int) -> None:
         """Only where the corpus is asked does it count whether it is right."""

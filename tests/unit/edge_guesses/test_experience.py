@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,14 @@ import pytest
 from outrider.edge.drafters.base import Proposal
 from outrider.edge.guesses.calibration import History
 from outrider.edge.guesses.ensemble import Opinion
-from outrider.edge.guesses.experience import MAX_BYTES, Experience
+from outrider.edge.guesses.experience import MAX_BYTES, Experience, kept
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.lookup import LONGEST
+from support.refusal import refused
 
+SAVED = b'{"format": "outrider-state", "version": 1, "shares": {}, "calibrations": {}, "corpus": [%s]}' % (
+    b", ".join([b"0.9"] * (LONGEST + 1))
+)
 SAID = [Proposal(1, 0.9, 0.9), Proposal(2, 0.1, 0.1)]
 
 
@@ -20,6 +26,8 @@ def learned() -> Experience:
     for _ in range(20):
         experience.calibration("small").observe(SAID, History(), 2)
         experience.ensemble.observe([Opinion("small", {1: 0.9}), Opinion("other", {2: 0.9})], 2)
+    for _ in range(50):
+        experience.corpus.learn(3, is_right=False)
     return experience
 
 
@@ -31,10 +39,53 @@ def test_it_goes_on_from_what_was_saved(tmp_path: Path) -> None:
     expected = experience.calibration("small").calibrated(SAID, History())
     assert again.calibration("small").calibrated(SAID, History()) == expected
     assert expected[0] < 0.6, "it has learned something"
+    assert again.corpus.shares() == experience.corpus.shares() != Experience().corpus.shares()
+
+
+def test_a_file_that_says_nothing_of_corpus_and_bandit_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    learned().save(path)
+    state = json.loads(path.read_text())
+    del state["corpus"], state["bandit"]
+    path.write_text(json.dumps(state))
+    again = Experience.load(path)
+    assert again.ensemble.shares() == learned().ensemble.shares()
+    assert again.corpus.shares() == Experience().corpus.shares()
+
+
+async def test_it_is_kept_whatever_ends_the_context(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "state.json"
+    async with kept(learned(), path):
+        assert not path.exists()
+    assert Experience.load(path).ensemble.shares() == learned().ensemble.shares()
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        async with kept(learned(), path):
+            raise KeyboardInterrupt
+    assert Experience.load(path).ensemble.shares() == learned().ensemble.shares()
+    async with kept(learned(), None):
+        pass
+
+
+async def test_what_cannot_be_kept_is_an_error_but_hides_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "state.json"
+    with refused(Reason.FILE_UNREADABLE, str(path)):
+        async with kept(learned(), path):
+            pass
+    with pytest.raises(ZeroDivisionError):
+        async with kept(learned(), path):
+            raise ZeroDivisionError
+    assert str(path) in caplog.text
 
 
 def test_a_file_that_is_not_there_yet_is_a_beginning(tmp_path: Path) -> None:
     assert Experience.load(tmp_path / "none.json").ensemble.shares() == {}
+
+
+def test_what_is_refused_below_is_one_change_away_from_a_state(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_bytes(SAVED)
+    assert Experience.load(tmp_path / "state.json").corpus.shares() == pytest.approx([0.9] * (LONGEST + 1))
 
 
 @pytest.mark.parametrize(
@@ -46,9 +97,15 @@ def test_a_file_that_is_not_there_yet_is_a_beginning(tmp_path: Path) -> None:
         b"\xff\xfe",
         b"{" * 5000,
         b" " * (MAX_BYTES + 1),
-        b'{"shares": {}, "calibrations": {"a": {"weights": [1], "precision": []}}}',
-        b'{"shares": {"a": NaN}, "calibrations": {}}',
-        b'{"shares": {}, "calibrations": {}, "more": 1}',
+        SAVED.replace(b'"calibrations": {}', b'"calibrations": {"a": {"weights": [1], "precision": []}}'),
+        SAVED.replace(b'"shares": {}', b'"shares": {"a": NaN}'),
+        SAVED.replace(b'"shares": {}', b'"shares": {}, "more": 1'),
+        SAVED.replace(b'"version": 1', b'"version": 2'),
+        SAVED.replace(b'"version": 1,', b""),
+        SAVED.replace(b'"outrider-state"', b'"other-state"'),
+        SAVED.replace(b"]", b", 0.5]"),
+        SAVED.replace(b"0.9", b"1.9"),
+        SAVED.replace(b'"shares": {}', b'"shares": {}, "bandit": {"pulls": 1, "limits": []}'),
     ],
 )
 def test_anything_else_is_refused(tmp_path: Path, content: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from outrider.edge.control.bandit import Bandit, KeptBandit
 from outrider.edge.guesses.calibration import PRIOR, Calibration
 from outrider.edge.guesses.draft_temperature import DraftTemperature, make_draft_temperature
 from outrider.edge.guesses.ensemble import Ensemble
@@ -31,6 +32,7 @@ class Experience:
 
     def __init__(self) -> None:
         self.ensemble = Ensemble()
+        self.bandit = Bandit()
         self.corpus = corpus_reliability()
         self._calibrations: dict[str, Calibration] = {}
         self._temperatures: dict[tuple[str, str, float | str], DraftTemperature] = {}
@@ -60,6 +62,7 @@ class Experience:
                 for weights, precision in [calibration.as_lists()]
             },
             corpus=self.corpus.shares(),
+            bandit=self.bandit.kept(),
         )
         try:
             write_whole(path, state.model_dump_json(indent=1).encode())
@@ -90,6 +93,8 @@ class Experience:
         experience._calibrations = {
             name: Calibration(found.weights, found.precision) for name, found in state.calibrations.items()
         }
+        if state.bandit is not None:
+            experience.bandit = Bandit.of(state.bandit)
         if state.corpus is not None:
             experience.corpus = corpus_reliability(state.corpus)
         return experience
@@ -143,4 +148,5 @@ class _State(_Strict):
     version: Literal[1]
     shares: dict[str, Annotated[float, Field(gt=0, lt=1000)]]
     calibrations: dict[str, _Regression]
+    bandit: KeptBandit | None = None
     corpus: Annotated[list[_Share], Field(min_length=LONGEST + 1, max_length=LONGEST + 1)] | None = None

@@ -130,7 +130,7 @@ class _Edge:
                 request=request,
                 limits=self._info.limits,
                 stop_ids=self._info.stop_ids,
-                control=drafting.make_control(),
+                control=drafting.make_control(self._experience.bandit),
                 eager=self._setup.is_eager,
             ),
             self._open_link(self.number),
