@@ -42,11 +42,13 @@ class Speculator:
         drafter raises.
         """
         texts = [[*self._tree.committed, *self._tree.path(node)] for node in nodes]
-        asked = (draft.propose(texts, max(count, ASKED)) for draft in self._drafts.values())
-        answers = await asyncio.gather(*asked)
+        names, roster = list(self._drafts), self._guesser.roster
+        asked, began_s = roster.asked(names), asyncio.get_running_loop().time()
+        answers = await asyncio.gather(*(self._drafts[name].propose(texts, max(count, ASKED)) for name in asked))
+        roster.observe(asked, names, (asyncio.get_running_loop().time() - began_s) / len(nodes))
         for node in nodes:
             node.expanded = True
-        for name, answer in zip(self._drafts, answers, strict=True):
+        for name, answer in zip(asked, answers, strict=True):
             for node, text, proposals in zip(nodes, texts, answer, strict=True):
                 self._guesser.hear(_said(node), text, name, proposals, heat)
         for node in nodes:

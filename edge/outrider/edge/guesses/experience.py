@@ -16,6 +16,7 @@ from outrider.edge.control.bandit import Bandit, KeptBandit
 from outrider.edge.guesses.calibration import PRIOR, Calibration
 from outrider.edge.guesses.draft_temperature import DraftTemperature, make_draft_temperature
 from outrider.edge.guesses.ensemble import Ensemble
+from outrider.edge.guesses.roster import Roster
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.files import write_whole
 from outrider.shared.layered_lookup import corpus_reliability
@@ -32,6 +33,7 @@ class Experience:
 
     def __init__(self) -> None:
         self.ensemble = Ensemble()
+        self.roster = Roster(self.ensemble)
         self.bandit = Bandit()
         self.corpus = corpus_reliability()
         self._calibrations: dict[str, Calibration] = {}
@@ -90,6 +92,7 @@ class Experience:
         except ValueError as error:  # no path at all
             raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error}.") from None
         experience.ensemble = Ensemble(state.shares)
+        experience.roster = Roster(experience.ensemble)
         experience._calibrations = {
             name: Calibration(found.weights, found.precision) for name, found in state.calibrations.items()
         }

@@ -47,6 +47,7 @@ class Guesser:
     """
 
     def __init__(self, experience: Experience, members: Sequence[str], options: GuessOptions, sampling: str) -> None:
+        self.roster = experience.roster
         self._experience = experience
         self._histories = {name: History() for name in members}
         self._cache = NgramCache() if options.ngram_cache else None
