@@ -48,7 +48,7 @@ def first(_: Said, chances: dict[int, float]) -> int:
 
 def majority(said: Said, chances: dict[int, float]) -> int:
     """The token that most members put first; among equals the product's order."""
-    votes = Counter(proposals[0].token for proposals in said.shaped.values())
+    votes = Counter(next(iter(opinion.chances)) for opinion in said.opinions)
     return max(chances, key=lambda token: votes[token])
 
 
@@ -150,7 +150,7 @@ def main() -> None:
     for way, members in alone.items():
         print(f"| {options.recordings[0]} | {way} alone | {score(members, plain).line()} |", flush=True)
     print(f"| {options.recordings[0]} | both, as the product mixes them | {score(both, plain).line()} |", flush=True)
-    voted = score(both, plain, pick=majority)
+    voted = score(both, plain, lookup=True, pick=majority)
     print(f"| {options.recordings[0]} | both and lookups, majority | {voted.line()} |", flush=True)
     mixed = score(both, plain, lookup=True)
     print(f"| {options.recordings[0]} | both and lookups, mixed | {mixed.line()} |", flush=True)

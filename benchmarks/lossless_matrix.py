@@ -1,13 +1,15 @@
 """The product's promise on the real pair: ids with drafting against the target alone, one verifier for all runs.
 
 `--part prompts`: every prompt, γ 5 chain, greedy, T=0.7 with top-p 0.8, and T=1. `--part pairs`: a few prompts with
-every pair of values of γ, branch, drafter, sampling and pace. Prints what differs and tokens per pass by category.
+every pair of values of policy, γ, branch, drafter, sampling, pace and draft temperature. Prints what differs and tokens
+per pass by category.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import itertools
 import json
 import sys
@@ -18,6 +20,7 @@ from pathlib import Path
 
 from outrider.edge.agent import Agent
 from outrider.edge.chunks import Result
+from outrider.edge.drafting import CONTROLS, Drafting
 from outrider.edge.private_verifier import private_verifier
 from outrider.shared.sampling.options import Sampling
 
@@ -28,11 +31,21 @@ SAMPLINGS = {
 }
 MODEL = "llama:qwen2.5-coder-0.5b"
 FACTORS = {
-    "gamma": (1, 3, 5, 8),
-    "branch": (1, 2),
-    "drafter": (MODEL, "scripted:right", "scripted:wrong", "scripted:right-then-wrong:2"),
+    "control": CONTROLS,
+    "gamma": (None, 1, 3, 8),
+    "branch": (None, 1, 2),
+    "drafter": (
+        MODEL,
+        f"{MODEL}+lookup",
+        f"{MODEL}+lookup+ngrams",
+        f"{MODEL}+scripted:wrong",
+        "lookup",
+        "scripted:right",
+        "scripted:right-then-wrong:2",
+    ),
     "sampling": tuple(SAMPLINGS),
     "pace": ("patient", "eager"),
+    "draft_temperature": ("auto", "kl", "1.2"),
 }
 PAIR_PROMPTS = ("code-01", "chat-01", "math-02", "zh-01", "edit-01", "extract-03")
 
@@ -41,11 +54,17 @@ PAIR_PROMPTS = ("code-01", "chat-01", "math-02", "zh-01", "edit-01", "extract-03
 class Run:
     """One way to draft."""
 
-    gamma: int = 5
-    branch: int = 1
+    control: str = "fixed"
+    gamma: int | None = 5
+    branch: int | None = 1
     drafter: str = MODEL
     sampling: str = "greedy"
     pace: str = "patient"
+    draft_temperature: str = "auto"
+
+    def drafting(self) -> Drafting:
+        """How the agent drafts."""
+        return Drafting(self.drafter, self.control, self.gamma, self.branch, self.pace, self.draft_temperature)
 
 
 def pairwise() -> Iterator[Run]:
@@ -79,14 +98,7 @@ class Matrix:
         differing: list[str] = []
         async with (
             Agent.connect(self._address, drafter="none") as alone,
-            Agent.connect(
-                self._address,
-                drafter=run.drafter,
-                control="fixed",
-                gamma=run.gamma,
-                branch=run.branch,
-                pace=run.pace,
-            ) as agent,
+            Agent.connect(self._address, **dataclasses.asdict(run.drafting())) as agent,
         ):
             for prompt in prompts:
                 key = (prompt["id"], run.sampling)
@@ -102,13 +114,17 @@ class Matrix:
         self.answers += len(prompts)
         self.differences += len(differing)
         per_pass = ", ".join(f"{name} {tokens / passes:.2f}" for name, (tokens, passes) in totals.items())
-        print(f"{run}: {len(differing)} differ {differing or ''}; tokens per pass: {per_pass}", flush=True)
+        way = " | ".join(str(value) for value in dataclasses.astuple(run))
+        print(f"| {way} | {len(differing)} {differing or ''} | {per_pass} |", flush=True)
 
 
 async def measure(runs: list[Run], prompts: list[dict[str, str]], tokens: int, target: str) -> int:
     """Run all; returns the number of answers that differ."""
     async with private_verifier(["--target", target, "--max-sessions", "2", "--context", "1024"]) as address:
         matrix = Matrix(address, tokens)
+        names = [field.name for field in dataclasses.fields(Run)]
+        print(f"| {' | '.join(names)} | differ | tokens per pass |")
+        print("|---" * (len(names) + 2) + "|")
         for run in runs:
             await matrix.run(run, prompts)
     print(f"{matrix.answers} answers of up to {tokens} tokens, {matrix.differences} differ from the target alone")
