@@ -262,6 +262,7 @@ class Agent:
             stop_ids=self._stop_ids(request),
             control=arm.drafting.make_control(bandit),
             eager=arm.drafting.is_eager,
+            may_change_pace=arm.drafting.may_change_pace,
         )
 
     def _stop_ids(self, request: Open) -> frozenset[int]:

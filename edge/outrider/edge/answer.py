@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Wait
 from outrider.edge.guesses.sources import Sources
+from outrider.edge.pace import Pace
 from outrider.edge.speculator import Speculator
 from outrider.edge.stats import AnswerStats
 from outrider.shared.errors import OutriderError, Reason
@@ -25,7 +26,7 @@ from outrider.shared.messages import (
     Open,
     Opened,
 )
-from outrider.shared.token_tree import CommittedToken, DraftTree, Node
+from outrider.shared.token_tree import CommittedToken, DraftTree, Node, Origin
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ CLOSE_LIMIT_S = 1.0
 @dataclass(frozen=True, slots=True)
 class AnswerSetup:
     """What an answer needs besides link and drafter. With `eager` the verifier goes on by itself, up to its limit;
-    otherwise it decodes only what it is asked to check.
+    otherwise it decodes only what it is asked to check. With `may_change_pace` that is where the answer begins.
     """
 
     request: Open
@@ -43,6 +44,7 @@ class AnswerSetup:
     stop_ids: frozenset[int]
     control: Control
     eager: bool
+    may_change_pace: bool = False
 
 
 class Answer:
@@ -58,6 +60,7 @@ class Answer:
         self._link = link
         self._speculator = Speculator(self.tree, sources)
         self._can_draft = bool(sources)
+        self._pace = Pace(eager=setup.eager, may_change=setup.may_change_pace and self._can_draft)
         self._window = min(INITIAL_WINDOW, setup.limits.window)
         self._end = setup.request.max_tokens
         self._run_to = 0
@@ -148,12 +151,22 @@ class Answer:
         tokens = self.tree.commit(commit)
         self._speculator.on_committed(root, tokens)
         self._setup.control.on_commit(commit)
+        self._follow_pace(commit, tokens)
         self.stats.on_commit(commit, len(tokens) - len(commit.tokens))
         self.stats.on_verdict(commit, now, in_flight=not self._is_complete() and not self._nothing_in_flight())
         if not self.stats.ttft_s:
             self.stats.ttft_s = now - self._began
         self.gaps.extend(commit.gaps)
         self._fresh.put_nowait(tokens)
+
+    def _follow_pace(self, commit: Commit, tokens: Sequence[CommittedToken]) -> None:
+        guessed_count = sum(token.origin is Origin.DRAFTED for token in tokens)
+        self._pace.on_commit(commit, guessed_count, self._now())
+        if len(self._pace.notes) > len(self.stats.pace_notes):
+            self.stats.pace_notes = list(self._pace.notes)
+            logger.warning("%s", self._pace.notes[-1])
+            self._setup.control.go_eager()
+            self._can_draft = self._can_draft and self._pace.guesses
 
     async def _expand(self, nodes: Sequence[Node], count: int) -> None:
         began = self._now()
@@ -181,7 +194,7 @@ class Answer:
 
     async def _extend_credit(self) -> None:
         """Let an eager verifier run on, well before its credit is used up."""
-        if self._setup.eager or self.stats.draft_error:
+        if self._pace.is_eager or self.stats.draft_error:
             committed = self.tree.committed_length
             ahead = self._setup.limits.max_run_ahead
             if self._run_to < self._end and self._run_to - committed <= ahead // 2:

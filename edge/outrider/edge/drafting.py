@@ -17,7 +17,7 @@ from outrider.edge.guesses.guesser import GuessOptions
 from outrider.shared.errors import OutriderError, Reason
 
 CONTROLS = ("fixed", "proportional", "ratio", "learned")
-DEFAULT_CONTROL = "ratio"
+DEFAULT_CONTROL, FIXED = "ratio", "fixed"
 PACES = ("patient", "eager")
 NO_DRAFTER = "none"
 LOOKUP = "lookup"
@@ -27,19 +27,20 @@ _CORPUS = f"{LOOKUP}:"
 NGRAMS = "ngrams"
 WHOLE_NUMBERS = ("gamma", "branch")
 # Policies that send a round of guesses and wait.
-_ROUNDS = ("fixed", "proportional")
+_ROUNDS = (FIXED, "proportional")
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How the edge drafts: the drafting flags of the command line. Without a `pace`, a drafter is given time
-    (patient) and the verifier goes on alone where there is none (eager). No path longer than `gamma` is sent, and no
+    """How the edge drafts: the drafting flags of the command line. Without a `control` it is `ratio`, and `fixed` where
+    a `gamma` is given. Without a `pace`, a drafter is given time (patient) for as long as that pays, see `pace`, and
+    the verifier goes on alone where there is none (eager). No path longer than `gamma` is sent, and no
     node gets more than `branch` children; without them `fixed` and `proportional` send chains of 5, and `ratio` trees
     without a limit to their paths. `draft_temperature` is over that of the answer: a number, "auto" or "kl".
     """
 
     drafter: str = DEFAULT_DRAFTER
-    control: str = DEFAULT_CONTROL
+    control: str | None = None
     gamma: int | None = None
     branch: int | None = None
     pace: str | None = None
@@ -68,6 +69,16 @@ class Drafting:
         return self.drafter.split("+")
 
     @property
+    def policy(self) -> str:
+        """The policy in effect."""
+        return self.control or (DEFAULT_CONTROL if self.gamma is None else FIXED)
+
+    @property
+    def may_change_pace(self) -> bool:
+        """Whether an answer that waits for guesses may go on eagerly where that does not pay."""
+        return self.pace is None and self.policy not in _ROUNDS
+
+    @property
     def is_eager(self) -> bool:
         """Whether the verifier goes on by itself."""
         return self.pace == "eager" if self.pace else self.drafter == NO_DRAFTER
@@ -78,13 +89,13 @@ class Drafting:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise OutriderError(Reason.USAGE, f"{name} = {value!r}: expected a whole number, at least 1.")
-        for name, known in (("control", CONTROLS), ("pace", (None, *PACES))):
+        for name, known in (("control", (None, *CONTROLS)), ("pace", (None, *PACES))):
             if getattr(self, name) not in known:
                 expected = ", ".join(value for value in known if value)
                 raise OutriderError(Reason.USAGE, f"--{name} {getattr(self, name)!r}: expected one of {expected}.")
         self.guess_options()
         _ = self.corpus
-        match self.control:
+        match self.policy:
             case "fixed":
                 return FixedControl(self.gamma or GAMMA, self.branch or BRANCH)
             case "proportional":
@@ -92,7 +103,9 @@ class Drafting:
             case "learned":
                 return LearnedControl(bandit or Bandit(), self.gamma, self.branch, eager=self.is_eager)
             case _:
-                return RatioControl(self.gamma, self.branch, eager=self.is_eager)
+                return RatioControl(
+                    self.gamma, self.branch, eager=self.is_eager, price=bandit.price if bandit else None
+                )
 
     def guess_options(self) -> GuessOptions:
         """How what drafters say becomes guesses; raises USAGE."""
@@ -100,10 +113,10 @@ class Drafting:
 
     def settings(self) -> dict[str, str | int | float | None]:
         """What is really in effect, as results and logs say it; None is no limit."""
-        in_rounds = self.control in _ROUNDS
+        in_rounds = self.policy in _ROUNDS
         return {
             "drafter": self.drafter,
-            "control": self.control,
+            "control": self.policy,
             "gamma": self.gamma or (GAMMA if in_rounds else None),
             "branch": self.branch or (BRANCH if in_rounds else CHILDREN),
             "pace": "eager" if self.is_eager else "patient",

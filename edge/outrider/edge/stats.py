@@ -40,6 +40,7 @@ class AnswerStats:
     seconds: float = 0.0
     ttft_s: float = 0.0
     draft_error: str = ""
+    pace_notes: list[str] = field(default_factory=list)
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
 
     def on_sent(self, grow: Grow, at_s: float) -> None:
@@ -103,6 +104,7 @@ class AnswerStats:
             "seconds": round(self.seconds, 4),
             "ttft_ms": _milliseconds(self.ttft_s),
             "draft_error": self.draft_error or None,
+            "pace_notes": self.pace_notes,
         }
 
 

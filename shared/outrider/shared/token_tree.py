@@ -59,8 +59,8 @@ class Node:
 
 
 class Origin(StrEnum):
-    """Where a token of the answer came from: a guess that was sent, the target in place of a wrong guess, or the
-    target where no guess had been sent.
+    """Where a token of the answer came from: a guess that a pass accepted, the target in place of a wrong guess, or the
+    target by itself, where no guess had been sent or the right one came too late.
     """
 
     DRAFTED = "drafted"
@@ -214,7 +214,8 @@ class DraftTree(TokenTree):
 
         Raises PEER_VIOLATION, and changes nothing, if the commit does not continue this replica.
         """
-        tokens = [*self._path_to_accepted(commit), *commit.tokens]
+        accepted = self._path_to_accepted(commit)
+        tokens = [*accepted, *commit.tokens]
         expected = TokenHash()
         expected.value = self.hash
         expected.extend(tokens)
@@ -224,7 +225,7 @@ class DraftTree(TokenTree):
                 f"commit to length {commit.committed_length}, hash {commit.hash:08x}; this side has "
                 f"{self.committed_length} + {len(tokens)}, hash {expected.value:08x}.",
             )
-        committed = self._with_origins(tokens)
+        committed = self._with_origins(tokens, len(accepted))
         self.advance(tokens)
         return committed
 
@@ -236,15 +237,16 @@ class DraftTree(TokenTree):
         self.root.node_id = NO_NODE
         self._next_id = 1
 
-    def _with_origins(self, tokens: list[int]) -> list[CommittedToken]:
+    def _with_origins(self, tokens: list[int], accepted_count: int) -> list[CommittedToken]:
         committed: list[CommittedToken] = []
         node: Node | None = self.root
-        for token in tokens:
+        for index, token in enumerate(tokens):
             rivals = node.children if node is not None else {}
             node = rivals.get(token)
-            if node is not None and node.node_id:
+            came_late = node is not None and node.node_id
+            if index < accepted_count:
                 origin = Origin.DRAFTED
-            elif any(rival.node_id for rival in rivals.values()):
+            elif not came_late and any(rival.node_id for rival in rivals.values()):
                 origin = Origin.CORRECTED
             else:
                 origin = Origin.CLOUD

@@ -17,7 +17,7 @@ import typer
 
 from outrider.edge.agent import Agent
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
-from outrider.edge.drafting import CONTROLS, DEFAULT_CONTROL, Drafting
+from outrider.edge.drafting import CONTROLS, Drafting
 from outrider.edge.experiment import PLAIN, Experiment, parse_arm
 from outrider.edge.guesses.draft_temperature import AUTO, KL, LEAST, MOST
 from outrider.edge.private_verifier import private_verifier
@@ -58,7 +58,10 @@ class DraftingOptions:
     """How the edge drafts."""
 
     drafter: Annotated[str, typer.Option(metavar="SPEC", help=f"What guesses: {FORMS}.")] = DEFAULT_DRAFTER
-    control: Annotated[str, typer.Option(help=f"How far to draft: {', '.join(CONTROLS)}.")] = DEFAULT_CONTROL
+    control: Annotated[
+        str | None,
+        typer.Option(help=f"How far to draft: {', '.join(CONTROLS)}.", show_default="ratio; fixed with --gamma"),
+    ] = None
     gamma: Annotated[
         int | None,
         typer.Option(help="Longest path of guesses to send.", show_default="5; ratio: no limit"),
@@ -68,7 +71,11 @@ class DraftingOptions:
         typer.Option(help="Children of each node that is expanded.", show_default="1; ratio: 3"),
     ] = None
     pace: Annotated[
-        str | None, typer.Option(help="patient: passes only for guesses; eager: the verifier never waits.")
+        str | None,
+        typer.Option(
+            help="patient: passes only for guesses; eager: the verifier never waits.",
+            show_default="patient as long as that pays",
+        ),
     ] = None
     draft_temperature: Annotated[
         str,

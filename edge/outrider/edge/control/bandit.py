@@ -16,6 +16,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from outrider.edge.control.row_price import RowPrice
+
 # Arms of each limit; the first is what the policy does by itself.
 PATHS: tuple[int | None, ...] = (None, 6, 12)
 CHILDREN: tuple[int | None, ...] = (None, 1, 5)
@@ -47,9 +49,12 @@ class _Pull:
 
 
 class Bandit:
-    """What was found so far. It outlives answers, and several may pull at the same time."""
+    """What was found so far. It outlives answers, and several may pull at the same time. `price` is what rows cost at
+    the verifier lately, for every policy that heeds it; it is not kept.
+    """
 
     def __init__(self) -> None:
+        self.price = RowPrice()
         self._limits = (_Limit(len(PATHS)), _Limit(len(CHILDREN)), _Limit(len(TEMPERATURES)))
         self._pulls = 0
 

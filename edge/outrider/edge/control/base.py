@@ -67,6 +67,9 @@ class Control(ABC):
         """The temperature at which the drafter's confidences are to be read; None leaves that to the edge."""
         return None
 
+    def go_eager(self) -> None:  # noqa: B027 - to be heeded or not
+        """From now on the verifier goes on by itself."""
+
     def on_drafted(self, text_count: int, took_s: float) -> None:  # noqa: B027 - to be heeded or not
         """The drafter took `took_s` seconds for a step over `text_count` texts."""
 

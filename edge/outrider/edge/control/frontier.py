@@ -11,10 +11,13 @@ from outrider.shared.token_tree import DraftTree, Node
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Path probabilities, 0..1, below which a node is neither expanded nor sent; what has been sent is expanded."""
+    """Path probabilities, 0..1, below which a node is neither expanded nor sent; what has been sent is expanded. For
+    the root's likeliest child `first` is enough.
+    """
 
     expand: float
     send: float
+    first: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,7 @@ class Frontier:
 
 
 def survey(tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds, caps: Caps = NO_CAPS) -> Frontier:
-    """The frontier of `tree`. Its root's likeliest child is always worth sending, and no more is than window, side
-    branches and `caps` allow.
-    """
+    """The frontier of `tree`. No more is worth sending than window, side branches and `caps` allow."""
     base = tree.root.log_probability
     open_nodes: list[tuple[float, Node]] = []
     unsent: list[tuple[float, Node]] = []
@@ -61,17 +62,17 @@ def survey(tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds, caps: C
         below: list[Node] = []
         for child in sorted(node.children.values(), key=lambda child: -child.log_probability):
             probability = math.exp(child.log_probability - base)
-            if not child.node_id and (probability >= thresholds.send or node is tree.root):
+            if not child.node_id and probability >= (thresholds.first if node is tree.root else thresholds.send):
                 unsent.append((probability, child))
             if child.node_id or probability >= thresholds.expand:
                 below.append(child)
         stack.extend(reversed(below))
     open_nodes.sort(key=lambda entry: -entry[0])
-    return Frontier(open_nodes, _sendable(unsent, tree, bounds, thresholds.send, caps))
+    return Frontier(open_nodes, _sendable(unsent, tree, bounds, thresholds, caps))
 
 
 def _sendable(
-    unsent: list[tuple[float, Node]], tree: DraftTree, bounds: DraftBounds, least: float, caps: Caps
+    unsent: list[tuple[float, Node]], tree: DraftTree, bounds: DraftBounds, thresholds: Thresholds, caps: Caps
 ) -> list[tuple[float, Node]]:
     """Those of `unsent` that fit, below what is sent or among them; the likeliest first."""
     sendable: list[tuple[float, Node]] = []
@@ -87,7 +88,7 @@ def _sendable(
         is_first = siblings == 0
         is_within_caps = node.position <= deepest and (caps.children is None or siblings < caps.children)
         is_below_sent = parent is tree.root or parent.node_id or parent in chosen
-        is_worth_it = probability >= least or (parent is tree.root and is_first)
+        is_worth_it = probability >= thresholds.send or (parent is tree.root and is_first)
         if room > 0 and (is_first or branches_left > 0) and is_below_sent and is_worth_it and is_within_caps:
             sendable.append((probability, node))
             chosen.add(node)

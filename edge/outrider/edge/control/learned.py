@@ -24,7 +24,7 @@ class LearnedControl(RatioControl):
     def __init__(
         self, bandit: Bandit, gamma: int | None = None, branch: int | None = None, *, eager: bool = True
     ) -> None:
-        super().__init__(gamma, branch, eager=eager)
+        super().__init__(gamma, branch, eager=eager, price=bandit.price)
         self._bandit = bandit
         self._given = Caps(gamma, branch)
         self._began_s: float | None = None

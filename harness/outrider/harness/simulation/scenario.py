@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
-from outrider.edge.drafting import DEFAULT_CONTROL, LOOKUP, Drafting
+from outrider.edge.drafting import LOOKUP, Drafting
 from outrider.edge.guesses.draft_temperature import AUTO
 from outrider.harness.emulator import EmulatorChoice
 from outrider.harness.links import LinkProfile, Milliseconds, PositiveMilliseconds, describe_problems, load_trace
@@ -79,7 +79,7 @@ class Scenario(BaseModel):
     drafter: DrafterChoice = RECORDED_DRAFTER
     further_recordings: tuple[str, ...] = ()
     cloud_lookup: Annotated[int, Field(ge=0, le=64, strict=True)] = 0
-    control: str = DEFAULT_CONTROL
+    control: str | None = None
     gamma: Annotated[int, Field(ge=1, le=256, strict=True)] | None = None
     branch: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
     pace: Literal["patient", "eager"] = "patient"

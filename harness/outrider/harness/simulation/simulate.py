@@ -92,6 +92,7 @@ def settings_of(scenario: Scenario, setup: Setup) -> Result:
     chosen = scenario.model_dump(mode="json", exclude=left_out)
     drafting = setup.drafting.settings()
     return chosen | {
+        "control": drafting["control"],
         "gamma": drafting["gamma"],
         "branch": drafting["branch"],
         "target": setup.target.model_dump() | {"name": _name(scenario.target)},
