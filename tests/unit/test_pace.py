@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outrider.edge.pace import COMMITS, TOKENS, Pace
+from outrider.edge.pace import MOST_COMMITS, TOKENS, Pace
 from outrider.shared.messages import Commit
 
 
@@ -30,7 +30,7 @@ def test_it_stays_patient_as_long_as_that_is_about_as_fast_as_streaming(
     tokens: int, every_ms: float, is_eager: bool
 ) -> None:
     pace = Pace(eager=False, may_change=True)
-    decode(pace, COMMITS + 2, tokens, every_ms, guessed=0)
+    decode(pace, MOST_COMMITS + 2, tokens, every_ms, guessed=0)
     assert pace.is_eager is is_eager
     assert bool(pace.notes) is is_eager
 
@@ -38,8 +38,8 @@ def test_it_stays_patient_as_long_as_that_is_about_as_fast_as_streaming(
 def test_the_first_commit_is_not_judged_and_neither_is_a_single_slow_one() -> None:
     pace = Pace(eager=False, may_change=True)
     pace.on_commit(commit(0, 1, 900.0), 0, 5.0)
-    for number in range(COMMITS):
-        pace.on_commit(commit(1 + 5 * number, 5, 40.0), 4, 5.1 + number * 0.1 + (0.3 if number == 3 else 0.0))
+    for number in range(MOST_COMMITS):
+        pace.on_commit(commit(1 + 5 * number, 5, 40.0), 4, 5.1 + number * 0.1 + (0.1 if number == 5 else 0.0))
     assert not pace.is_eager
 
 
@@ -48,6 +48,28 @@ def test_guessing_ends_where_no_guess_becomes_text() -> None:
     decode(pace, 3 * TOKENS, 1, 40.0, guessed=0)
     assert not pace.guesses
     assert [note.endswith("guessing no further") for note in pace.notes] == [True]
+
+
+def test_far_slower_is_noticed_at_once() -> None:
+    pace = Pace(eager=False, may_change=True)
+    decode(pace, 4, 2, 300.0, guessed=1)
+    assert pace.is_eager
+
+
+def test_guessing_ends_where_it_slows_the_verifier_itself() -> None:
+    pace = Pace(eager=True, may_change=True)
+    for number in range(12):
+        pace.on_commit(commit(number, 1, 40.0 if number == 1 else 70.0), 0, number * 0.075)
+    assert not pace.guesses
+    assert "with guessing the verifier took" in pace.notes[0]
+
+
+def test_a_queue_is_no_fault_of_guessing() -> None:
+    pace = Pace(eager=True, may_change=True)
+    for number in range(40):
+        queued = Commit(number, 0, (1,), number + 1, 0, queue_ns=35_000_000, pass_ns=40_000_000)
+        pace.on_commit(queued, 1, number * 0.075)
+    assert pace.guesses
 
 
 def test_guessing_goes_on_where_some_do() -> None:

@@ -9,9 +9,10 @@ from collections import deque
 
 from outrider.shared.messages import Commit
 
-# Commits that are looked at, and by how much they may be slower than streaming: as a factor, and in seconds a token, as
-# nobody notices less.
-COMMITS, SLOWER, LEAST_S = 8, 1.2, 0.005
+# Commits that are looked at, at most and at least. They may be slower than streaming by this much in seconds a token
+# (nobody notices less), and by this share, which is larger the fewer there are.
+MOST_COMMITS, LEAST_COMMITS = 8, 3
+LEAST_S, SLACK = 0.005, 1.6
 # Eager tokens that are looked at, and the least share of them that has to be guesses.
 TOKENS, LEAST_SHARE = 64, 0.02
 
@@ -28,45 +29,60 @@ class Pace:
         self._may_change = may_change
         self._last_s: float | None = None
         self._pass_s = float("inf")
-        # Tokens and seconds of the last patient commits.
-        self._patient: deque[tuple[int, float]] = deque(maxlen=COMMITS)
+        self._seen_s = 0.0
+        # Tokens and seconds of the last commits since the pace changed.
+        self._commits: deque[tuple[int, float]] = deque(maxlen=MOST_COMMITS)
         self._eager_tokens = self._eager_guesses = 0
 
     def on_commit(self, commit: Commit, guessed_count: int, now_s: float) -> None:
         """A commit has come, `guessed_count` of whose tokens had been sent as guesses."""
-        if not self._may_change:
+        if not self._may_change or not self.guesses:
             return
         tokens = commit.committed_length - commit.base
-        if self.is_eager:
-            self._judge_guesses(tokens, guessed_count)
-        elif self._last_s is not None:
-            # The first commit carries the time of the prompt's passes too.
+        # The first commit carries the time of the prompt's passes too.
+        if self._last_s is not None:
             self._pass_s = min(self._pass_s, commit.pass_ns / 1e9)
-            self._patient.append((tokens, now_s - self._last_s))
-            self._judge_patience()
+            self._commits.append((tokens, now_s - self._last_s - commit.queue_ns / 1e9))
+            if self.is_eager:
+                self._judge_guesses(tokens, guessed_count)
+            else:
+                self._judge_patience()
         self._last_s = now_s
 
     def _judge_patience(self) -> None:
-        """Streaming takes a pass a token, and the shortest pass seen is the nearest to one over a single row."""
-        if len(self._patient) < COMMITS:
-            return
-        token_s = sum(seconds for _, seconds in self._patient) / sum(tokens for tokens, _ in self._patient)
-        if token_s > max(SLOWER * self._pass_s, self._pass_s + LEAST_S):
+        if self._is_slow():
             self.is_eager = True
-            self.notes.append(
-                f"waiting for guesses took {1000 * token_s:.0f} ms a token and the target's own streaming takes about "
-                f"{1000 * self._pass_s:.0f}: going on eagerly"
-            )
+            self._commits.clear()
+            self.notes.append(f"waiting for guesses took {self._comparison()}: going on eagerly")
 
     def _judge_guesses(self, tokens: int, guessed_count: int) -> None:
-        if not self.guesses:
-            return
         self._eager_tokens += tokens
         self._eager_guesses += guessed_count
-        if self._eager_tokens >= TOKENS:
+        if self._is_slow():
+            # A verifier that never waits is slower only if guessing itself slows it, as on a device that both share.
+            self.guesses = False
+            self.notes.append(f"with guessing the verifier took {self._comparison()}: guessing no further")
+        elif self._eager_tokens >= TOKENS:
             if self._eager_guesses < LEAST_SHARE * self._eager_tokens:
                 self.guesses = False
                 self.notes.append(
                     f"{self._eager_guesses} of {self._eager_tokens} tokens were guesses: guessing no further"
                 )
             self._eager_tokens = self._eager_guesses = 0
+
+    def _token_s(self) -> float:
+        return sum(seconds for _, seconds in self._commits) / sum(tokens for tokens, _ in self._commits)
+
+    def _is_slow(self) -> bool:
+        """Streaming takes a pass a token, and the shortest pass seen is the nearest to one over a single row."""
+        count = len(self._commits)
+        allowed_s = max(self._pass_s * (1 + SLACK / max(1, count)), self._pass_s + LEAST_S)
+        is_slow = count >= LEAST_COMMITS and self._token_s() > allowed_s
+        if is_slow:
+            self._seen_s = self._token_s()
+        return is_slow
+
+    def _comparison(self) -> str:
+        return (
+            f"{1000 * self._seen_s:.0f} ms a token and the target's own streaming takes about {1000 * self._pass_s:.0f}"
+        )

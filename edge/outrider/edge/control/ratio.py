@@ -22,8 +22,6 @@ CHILDREN = 3
 MAX_TEXTS = 8
 # Least probability of a path that is grown, and of one that is sent where rows are free.
 LEAST_EXPANDED, LEAST_SENT = 0.003, 0.006
-# Guesses for one pass at most: at first, and once it is known what rows cost (a verifier takes no more).
-FIRST_NODES, MOST_NODES = 8, 64
 # How often one of a right node's children is right too: what a step is expected to gain.
 CHILD_RIGHT = 0.9
 # Share of the running rate's past that a commit leaves: the last ten or so count.
@@ -63,7 +61,7 @@ class RatioControl(Control):
         least = self._price.least_probability
         first = self._price.least_first_probability
         frontier = survey(tree, bounds, Thresholds(LEAST_EXPANDED, max(LEAST_SENT, least), first), self._caps)
-        room = (MOST_NODES if self._price.is_known else FIRST_NODES) - tree.live_count
+        room = self._price.most_nodes - tree.live_count
         unsent = frontier.unsent[: max(0, room)]
         texts = self._worth_drafting(frontier) if tree.live_count < bounds.window else []
         is_due = not self._eager and self._asks_for_pass(tree, texts, least)

@@ -23,6 +23,11 @@ KEPT_LOAD, KEPT_COST = 0.9, 0.95
 FIRST_SLOPE, FIRST_WEIGHT = 0.5, 0.1
 # How many squared rows the guess counts as that one's own rows cost nothing.
 NOTHING_WEIGHT = 4.0
+# Guesses for one pass: at first, at most and at least, and how the number changes with each commit.
+FIRST_NODES, MOST_NODES, LEAST_NODES = 8.0, 64.0, 2.0
+MORE, FEWER = 1.5, 0.6
+# How many times as long as the shortest of late a pass has to be to be long; and what a commit adds to that shortest.
+LONG, LONGER = 1.6, 1.005
 
 
 class RowPrice:
@@ -30,6 +35,8 @@ class RowPrice:
 
     def __init__(self) -> None:
         self._load_share: float | None = None
+        self._most_nodes = FIRST_NODES
+        self._shortest_s = float("inf")
         self._free_s: float | None = None
         self._over = self._over_time = 0.0
         # Of passes, rows beside the first and seconds: sums of products.
@@ -40,6 +47,13 @@ class RowPrice:
     def is_known(self) -> bool:
         """Whether any pass has been seen."""
         return self._load_share is not None
+
+    @property
+    def most_nodes(self) -> int:
+        """Guesses for one pass at most. It begins with few and takes more as long as passes with free rows stay short;
+        where they do not, rows are dear before anything else has shown it (a target on a CPU).
+        """
+        return int(self._most_nodes)
 
     @property
     def least_probability(self) -> float:
@@ -64,9 +78,18 @@ class RowPrice:
         self._rows = KEPT_COST * self._rows + passes + nodes
         self._seconds = KEPT_COST * self._seconds + seconds
         for commit in commits:
+            self._allow(commit)
             share = self._share_of_load(commit.load_percent, commit.pass_ns / 1e9)
             old = share if self._load_share is None else self._load_share
             self._load_share = KEPT_LOAD * old + (1 - KEPT_LOAD) * share
+
+    def _allow(self, commit: Commit) -> None:
+        pass_s = commit.pass_ns / 1e9
+        self._shortest_s = min(pass_s, LONGER * self._shortest_s)
+        if commit.load_percent > FREE_PERCENT or pass_s <= LONG * self._shortest_s:
+            self._most_nodes = min(MOST_NODES, self._most_nodes * MORE)
+        else:
+            self._most_nodes = max(LEAST_NODES, self._most_nodes * FEWER)
 
     def _node_s(self) -> float:
         """Seconds that a node of one's own adds to a pass: least squares, drawn towards nothing."""
