@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from outrider.cloud.scheduler import FIRST_WORD_S
 from outrider.edge.answer import Answer
 from outrider.harness.links import Cut, LinkProfile, Stall
 from outrider.harness.memory_link import Flight
@@ -122,11 +123,13 @@ def test_a_patient_answer_takes_draft_flight_and_pass_in_turn(rtt_ms: float, dra
 
     answer, took_s = run(main())
     assert answer.stats.passes == 6
-    # The prompt's pass runs while the first guesses are made.
+    # The prompt is read while the first guesses are made, or with them if they are there from the start.
     rounds_ms = 6 * (gamma * draft_ms + rtt_ms + 40)
-    prefill_ms = max(0.0, 40 - gamma * draft_ms)
+    prefill_passes = 1 if draft_ms else 0
+    prefill_ms = prefill_passes * max(0.0, FIRST_WORD_S * 1000 + 40 - gamma * draft_ms)
     assert took_s * 1000 == pytest.approx(rounds_ms + prefill_ms, abs=0.001)
-    assert answer.stats.pass_s == pytest.approx((6 + 1) * 0.040), "the prompt's pass counts too"
+    assert answer.stats.prefill_passes == prefill_passes
+    assert answer.stats.pass_s == pytest.approx((6 + prefill_passes) * 0.040), "the prompt's pass counts too"
 
 
 def test_who_comes_during_a_pass_is_opened_at_once_in_a_fresh_slot() -> None:

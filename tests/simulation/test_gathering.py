@@ -81,7 +81,7 @@ def test_an_edge_that_talks_on_after_the_end_leaves_nothing_behind() -> None:
     gathering.on_pass([session], 0.0, 0.04)
     session.finish(FinishReason.CANCELLED)
     gathering.forget(session)
-    gathering.on_ready(session, 1.0)
+    gathering.on_word(session, 1.0)
     assert not gathering._habits
 
 

@@ -17,7 +17,8 @@ from outrider.harness.simulation.scenario import Scenario, resolve
 from outrider.harness.simulation.setup import Setup
 from outrider.harness.simulation.virtual_run import run_virtual
 
-CROWDED = TargetProfile(base_ms=25, row_ms=0.57, free_rows=30, session_ms=0.04)
+# As crowded with four sessions as the shipped 70B target is with forty.
+CROWDED = TargetProfile(base_ms=25, row_ms=1.9, free_rows=9, session_ms=0.04)
 ROWS_ARE_DEAR = TargetProfile(base_ms=40, row_ms=10, free_rows=1, session_ms=0)
 ROWS_ARE_FREE = TargetProfile(base_ms=40, row_ms=0.19, free_rows=90, session_ms=0.04)
 
@@ -27,16 +28,16 @@ def ms_per_token(setup: Setup, **drafting: object) -> float:
 
 
 def test_with_many_sessions_only_guesses_that_are_worth_their_row_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = resolve(Scenario(limit=12, sessions=12, max_tokens=64, draft_ms=8.0, rtt_ms=20.0))
+    setup = resolve(Scenario(recordings="long", sessions=4, max_tokens=200, draft_ms=8.0, rtt_ms=20.0))
     setup = replace(setup, target=CROWDED)
 
     def accelerator_ms(**drafting: object) -> float:
         return float(measures(run_virtual(setup.with_drafting(**drafting)))["accelerator_ms_per_token"])
 
     with_price = accelerator_ms(control="ratio")
-    assert with_price < 0.97 * min(accelerator_ms(control="fixed", gamma=gamma) for gamma in (2, 3, 5))
+    assert with_price < min(accelerator_ms(control="fixed", gamma=gamma) for gamma in (1, 2, 3, 5))
     monkeypatch.setattr(RowPrice, "least_probability", 0.0)
-    assert with_price < 0.7 * accelerator_ms(control="ratio")
+    assert with_price < 0.5 * accelerator_ms(control="ratio")
 
 
 CELLS = [

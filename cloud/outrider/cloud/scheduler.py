@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from outrider.cloud.gathering import Gathering
 from outrider.cloud.incidents import internal_error
+from outrider.cloud.line import Line
+from outrider.cloud.packing import Packing
 from outrider.cloud.session import PassTiming, Session
 from outrider.cloud.target import PassWork, Target
-from outrider.cloud.targets.contract import side_branches
 from outrider.cloud.walk import WalkResult
+
+# For so long an open session's prompt waits for the edge's first word, in seconds. With its credit or guesses the pass
+# that reads the prompt gives the first token too; an edge that has something to say sends it right behind Open.
+FIRST_WORD_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +27,20 @@ class PassLimits:
     """What the operator says of passes: at most `max_rows` rows over all sessions, of which about `free_rows` cost next
     to nothing. A pass that only patient sessions want may be held up for as long as `gather_passes` passes take, for
     others' guesses that are about to come.
+
+    When guesses and prompts have `throttle_rows` rows (None: all the free ones), eager sessions that are between
+    guesses are left out of the pass, as patient ones are; of no more than `gather_passes` passes in a row.
     """
 
     max_rows: int = 512
     free_rows: int = 64
     gather_passes: float = 4.0
+    throttle_rows: int | None = None
+
+    @property
+    def busy_rows(self) -> int:
+        """Rows of guesses and prompts from which on eager sessions are throttled."""
+        return self.free_rows if self.throttle_rows is None else self.throttle_rows
 
 
 class Scheduler:
@@ -38,98 +51,114 @@ class Scheduler:
 
     def __init__(self, target: Target, limits: PassLimits, on_idle_slot: Callable[[Session], None]) -> None:
         self._target = target
-        self._max_rows = limits.max_rows
-        self._free_rows = limits.free_rows
+        self._limits = limits
         self._gathering = Gathering(limits.gather_passes)
         self._on_idle_slot = on_idle_slot
-        self._queue: deque[Session] = deque()
+        self._line = Line()
         self._wake = asyncio.Event()
         self.passes = 0
 
     def add(self, session: Session) -> None:
         """Give `session` a share of the passes."""
-        self._queue.append(session)
-        self.wake(session)
+        self._line.join(session)
+        if self._missing_count(session) > 1:
+            session.ready_since = self._now()
+            waits = session.reads_in_one_pass(self._target.cached_length(session.slot))
+            self._line.want_with_first_word(session, session.ready_since + (FIRST_WORD_S if waits else 0.0))
+            self._wake.set()
 
     def wake(self, session: Session) -> None:
         """Tell that `session` may have something to do now."""
-        if session.ready_since is None and not session.in_pass:
-            session.ready_since = self._now()
-            self._gathering.on_ready(session, session.ready_since)
+        if session not in self._line or session.in_pass:
+            return
+        self._gathering.on_word(session, self._now())
+        if self._wants_pass(session):
+            self._want(session)
         self._wake.set()
 
     def end(self, session: Session) -> None:
         """Give the slot of a finished session back: now, or when the pass it is in has ended."""
         assert session.finished
         session.released = True
-        if not session.in_pass and session in self._queue:
-            self._queue.remove(session)
+        if not session.in_pass and session in self._line:
+            self._line.leave(session)
             self._gathering.forget(session)
             self._on_idle_slot(session)
 
     async def run(self) -> None:
         """The loop; ends only by cancellation."""
         while True:
+            self._wake.clear()
             hold_s = self._hold_s()
-            if hold_s > 0:
-                self._wake.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(hold_s):
-                        await self._wake.wait()
+            if hold_s == 0:
+                batch = self._collect()
+                if batch:
+                    await self._run_pass(batch)
+                    # Let what arrived during the pass be read before the next one is packed.
+                    await asyncio.sleep(0)
                 continue
-            batch = self._collect()
-            if not batch:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            await self._run_pass(batch)
-            # Let what arrived during the pass be read before the next one is packed.
-            await asyncio.sleep(0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(hold_s):
+                    await self._wake.wait()
 
-    def _hold_s(self) -> float:
-        """For how long to wait for further guesses; 0 if nothing is wanted, or by somebody who is not to be kept."""
-        now = self._now()
-        wanting: list[Session] = []
-        others: list[Session] = []
-        for session in self._queue:
-            if session.finished:
-                continue
-            is_reading_prompt = len(session.sequence) - self._target.cached_length(session.slot) > 1
-            if not session.has_work and not is_reading_prompt:
-                others.append(session)
-                continue
-            if session.is_eager:
-                return 0.0
-            if session.ready_since is None:
-                session.ready_since = now
-            wanting.append(session)
-        return self._gathering.hold_s(wanting, others, now)
+    def _hold_s(self) -> float | None:
+        """For how long to wait for further guesses: 0 if somebody is not to be kept, None if no pass is wanted."""
+        now_s = self._now()
+        first_word_s = self._line.first_word_s(now_s)
+        if self._line.has_eager:
+            return 0.0
+        if self._line.since_s is not None:
+            return self._gathering.hold_s(self._line.since_s, now_s)
+        return None if first_word_s is None else first_word_s - now_s
+
+    def _wants_pass(self, session: Session) -> bool:
+        is_reading_prompt = self._missing_count(session) > 1
+        return not session.finished and (session.has_work or is_reading_prompt)
+
+    def _missing_count(self, session: Session) -> int:
+        """Tokens of its text that the target has not cached; one always lacks."""
+        return len(session.sequence) - self._target.cached_length(session.slot)
+
+    def _want(self, session: Session) -> None:
+        if session.ready_since is None:
+            session.ready_since = self._now()
+        self._line.want(session)
 
     def _collect(self) -> list[tuple[Session, PassWork]]:
-        """The work of the next pass: sessions in turn, until the rows or the side branches run out."""
-        batch: list[tuple[Session, PassWork]] = []
-        rows, branches = 0, self._target.spec.max_branches
-        left_out: list[Session] = []
-        for _ in range(len(self._queue)):
-            session = self._queue.popleft()
-            work = self._work_of(session, branches)
-            if work is None:
-                session.ready_since = None
-                self._queue.append(session)
-                continue
-            if session.ready_since is None:
-                session.ready_since = self._now()
-            needed = work.rows.count
-            if batch and rows + needed > self._max_rows:
-                left_out.append(session)
-                continue
-            rows += needed
-            branches -= side_branches(work.rows.node_parents)
-            batch.append((session, work))
-        # Those left out come first next time, those served last.
-        self._queue.extendleft(reversed(left_out))
-        self._queue.extend(session for session, _ in batch)
+        """The work of the next pass: sessions in turn, until the rows or the side branches run out. Those that may wait
+        come after all others, and not at all if guesses and prompts keep the pass busy.
+        """
+        in_turn = self._line.in_turn()
+        waiting = dict.fromkeys(session for session in in_turn if self._may_wait(session))
+        packing = Packing(self._limits.max_rows, self._target.spec.max_branches)
+        for session in in_turn:
+            if session not in waiting:
+                self._pack(session, packing)
+        if packing.busy_rows < self._limits.busy_rows:
+            for session in waiting:
+                self._pack(session, packing)
+        batch = [(session, packing.work[session]) for session in in_turn if session in packing.work]
+        left_out = [session for session in in_turn if session not in packing.work]
+        self._line.take_turns([session for session, _ in batch], left_out)
+        for session in left_out:
+            session.left_out_count += 1
+        for session, _ in batch:
+            session.left_out_count = 0
         return batch
+
+    def _may_wait(self, session: Session) -> bool:
+        """Whether the session could be kept for the guesses that its edge is about to send: it has not been for long,
+        and is not just reading its prompt.
+        """
+        is_kept_for_long = session.left_out_count >= self._limits.gather_passes
+        return session.is_between_guesses and not is_kept_for_long and self._missing_count(session) == 1
+
+    def _pack(self, session: Session, packing: Packing) -> None:
+        work = self._work_of(session, packing.branches_left)
+        if work is None:
+            self._line.rest(session)
+        else:
+            packing.add(session, work)
 
     def _work_of(self, session: Session, max_branches: int) -> PassWork | None:
         """What the session wants; one that fails at saying so is ended, and only that one."""
@@ -147,6 +176,7 @@ class Scheduler:
             queue_ns.append(_nanoseconds(waited))
             session.in_pass = True
             session.ready_since = None
+            self._line.rest(session)
         try:
             results = await self._target.run_pass([work for _, work in batch])
         except Exception as error:
@@ -155,12 +185,20 @@ class Scheduler:
         else:
             self._complete(batch, results, queue_ns, _nanoseconds(self._now() - started))
         finally:
-            for session, _ in batch:
-                session.in_pass = False
-            self._gathering.on_pass([session for session, _ in batch], started, self._now())
-            for session, _ in batch:
-                if session.released:
-                    self.end(session)
+            self._after_pass([session for session, _ in batch], started)
+
+    def _after_pass(self, sessions: Sequence[Session], began_s: float) -> None:
+        answered: list[Session] = []
+        for session in sessions:
+            session.in_pass = False
+            if self._wants_pass(session):
+                self._want(session)
+            else:
+                answered.append(session)
+        self._gathering.on_pass(answered, began_s, self._now())
+        for session in sessions:
+            if session.released:
+                self.end(session)
 
     def _complete(
         self,
@@ -180,7 +218,7 @@ class Scheduler:
     def _load_percent(self, batch: Sequence[tuple[Session, PassWork]]) -> int:
         """50 for a pass with all the rows that are free, 100 for one with twice as many or more."""
         rows = sum(work.rows.count for _, work in batch)
-        return min(100, 50 * rows // self._free_rows)
+        return min(100, 50 * rows // self._limits.free_rows)
 
     @staticmethod
     def _now() -> float:

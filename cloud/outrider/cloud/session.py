@@ -19,6 +19,10 @@ from outrider.shared.sampling.choose import Chooser
 from outrider.shared.token_tree import NO_NODE, Snapshot, VerifierTree
 from outrider.shared.vocabulary import Vocabulary
 
+# A session that may run ahead no further than this is patient: it gets the one token that an edge with nothing to say
+# asks for, and otherwise passes for its guesses only.
+PATIENT_RUN_AHEAD = 1
+
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
@@ -63,6 +67,7 @@ class Session:
         self.cache_is_sound = True
         self.released = False
         self.ready_since: float | None = None
+        self.left_out_count = 0
         self.passes = 0
         self.prefill_passes = 0
         self._limits = limits
@@ -75,6 +80,7 @@ class Session:
         self._tree = VerifierTree(request.prompt_ids, request.committed_ids, window=limits.window, stop_ids=stop_ids)
         self._sequence = [*request.prompt_ids, *request.committed_ids]
         self._run_to = 0
+        self._guesses = False
         self._prefill_queue_ns = self._prefill_pass_ns = 0
         self._snapshot = Snapshot((), ())
         self._pass_tokens: tuple[int, ...] = ()
@@ -96,6 +102,17 @@ class Session:
         """Whether it may go on without guesses, and not only by the one token that an edge without any asks for."""
         return self._tree.committed_length + 1 < self._run_to
 
+    @property
+    def is_between_guesses(self) -> bool:
+        """Whether it is eager and its edge has sent guesses, but none that are left to check. A pass would take it one
+        token on; its edge can wait, where one that never guesses has no other way.
+        """
+        return self.is_eager and self._guesses and self._tree.live_count == 0
+
+    def reads_in_one_pass(self, cached_length: int) -> bool:
+        """Whether a single pass can take in all of its text that is not cached."""
+        return len(self._sequence) - cached_length <= self._limits.prefill_chunk
+
     def opened(self, reused_length: int) -> Opened:
         """The answer to Open."""
         return Opened(
@@ -115,31 +132,40 @@ class Session:
             return
         self._vocabulary.check_ids(message.tokens, "Grow.tokens")
         self._tree.grow(message)
+        self._guesses = self._guesses or bool(message.tokens)
         granted = min(message.run_to, message.base + self._limits.max_run_ahead)
         self._run_to = max(self._run_to, granted)
 
     def next_work(self, cached_length: int, max_branches: int) -> PassWork | None:
         """What the next pass should do for this session, or None. `cached_length` is what the slot has cached,
-        `max_branches` how many side branches the pass still has room for.
+        `max_branches` how many side branches the pass still has room for. A pass that reads the prompt's end chooses
+        the first token too, if there is credit or a guess by then.
         """
         if self.finished or self.in_pass:
             return None
         missing = self._sequence[cached_length:]
+        chunk = self._limits.prefill_chunk
+        if len(missing) > chunk or not self.has_work:
+            read = missing[:-1][:chunk]
+            return PassWork(SlotRows(self.slot, read, want_logits=False)) if read else None
         if len(missing) > 1:
-            chunk = missing[:-1][: self._limits.prefill_chunk]
-            return PassWork(SlotRows(self.slot, chunk, want_logits=False))
-        if not self.has_work:
-            return None
-        snapshot = self._tree.snapshot(self._limits.max_pass_nodes, max_branches, self._rules.end)
-        self._snapshot = snapshot
-        tokens, parents = snapshot.tokens, snapshot.parents
-        if self._index is not None:
-            room = min(self._limits.lookup_nodes, self._rules.end - 1 - self._tree.committed_length)
-            tokens, parents = with_lookup(self._index, tokens, parents, room)
-            if side_branches(parents) > max_branches:
-                tokens, parents = snapshot.tokens, snapshot.parents
-        self._pass_tokens = tokens
+            # An engine may compute all of this once more for each side branch.
+            max_branches = 0
+        room = chunk - len(missing) if len(missing) > 1 else self._limits.max_pass_nodes + self._limits.lookup_nodes
+        tokens, parents = self._nodes(room, max_branches)
         return PassWork(SlotRows(self.slot, missing, tokens, parents), tuple(self._tree.committed), self._rules)
+
+    def _nodes(self, room: int, max_branches: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Tokens and parents of up to `room` nodes for a pass to check: the edge's, and then what is looked up here."""
+        self._snapshot = self._tree.snapshot(min(room, self._limits.max_pass_nodes), max_branches, self._rules.end)
+        tokens, parents = self._snapshot.tokens, self._snapshot.parents
+        if self._index is not None:
+            left = min(self._limits.lookup_nodes, room - len(tokens), self._rules.end - 1 - self._tree.committed_length)
+            more_tokens, more_parents = with_lookup(self._index, tokens, parents, left)
+            if side_branches(more_parents) <= max_branches:
+                tokens, parents = more_tokens, more_parents
+        self._pass_tokens = tokens
+        return tokens, parents
 
     def complete(self, result: WalkResult | None, timing: PassTiming) -> None:
         """Take in what a pass found: move the root, tell the edge, finish if the answer is complete."""

@@ -165,7 +165,8 @@ class Agent:
         # Checked here too: a drafter must not see them, whatever a verifier would say.
         self.tokenizer.vocabulary.check_ids(request.prompt_ids, "prompt")
         self.tokenizer.vocabulary.check_ids(sampling.logit_bias, "logit_bias")
-        arm = self._arms.pick()
+        picked = self._arms.pick()
+        arm = replace(picked, drafting=picked.drafting.under(self.info.limits))
         with self._arms.record(arm, self.info.model, self._draft_model(arm)) as record:
             async with contextlib.aclosing(self._decode(request, arm, record)) as chunks:
                 async for chunk in chunks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outrider.edge.control.bandit import Bandit
@@ -15,10 +15,12 @@ from outrider.edge.drafters.spec import DEFAULT_DRAFTER
 from outrider.edge.guesses.draft_temperature import AUTO, parse_draft_temperature
 from outrider.edge.guesses.guesser import GuessOptions
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import Limits
 
 CONTROLS = ("fixed", "proportional", "ratio", "learned")
 DEFAULT_CONTROL, FIXED = "ratio", "fixed"
-PACES = ("patient", "eager")
+PATIENT = "patient"
+PACES = (PATIENT, "eager")
 NO_DRAFTER = "none"
 LOOKUP = "lookup"
 # Followed by the path of a text to look up in too.
@@ -82,6 +84,10 @@ class Drafting:
     def is_eager(self) -> bool:
         """Whether the verifier goes on by itself."""
         return self.pace == "eager" if self.pace else self.drafter == NO_DRAFTER
+
+    def under(self, limits: Limits) -> Drafting:
+        """The same as far as a verifier allows it."""
+        return self if limits.allows_eager else replace(self, pace=PATIENT)
 
     def make_control(self, bandit: Bandit | None = None) -> Control:
         """The policy of one answer; a learning one goes on from `bandit`. Raises USAGE for an impossible value."""

@@ -112,6 +112,11 @@ class Limits:
     max_run_ahead: int
     max_branches: int
 
+    @property
+    def allows_eager(self) -> bool:
+        """Whether a session may be decoded on without guesses, beyond the one token that an edge without any needs."""
+        return self.max_run_ahead > 1
+
 
 @dataclass(frozen=True, slots=True)
 class VerifierInfo:

@@ -65,6 +65,17 @@ def test_chances_are_probabilities_in_the_drafters_order(
     assert chances == sorted(chances, reverse=True)
 
 
+def test_chances_add_up_to_no_more_than_one_however_many_proposals_there_are() -> None:
+    """A drafter that was sure and is no more: what it leaves is shared by far more than its likelihoods told of."""
+    calibration = Calibration()
+    sure = [Proposal(token, 1.0 if token == 0 else 1e-4, 0.5) for token in range(8)]
+    for _ in range(40):
+        calibration.observe(sure, History(), 99)
+    chances = calibration.calibrated(sure, History())
+    assert chances[0] < 0.5
+    assert sum(chances) <= 1 + 1e-9
+
+
 def test_it_can_be_kept_and_taken_up_again() -> None:
     calibration = Calibration()
     for right in (1, 2, 1, 1, 2, 2, 2):

@@ -13,7 +13,7 @@ import typer
 
 from outrider.cloud.scheduler import PassLimits
 from outrider.cloud.server import ServerConfig, check_loopback, check_port_is_free, running_server
-from outrider.cloud.session import SessionLimits
+from outrider.cloud.session import PATIENT_RUN_AHEAD, SessionLimits
 from outrider.cloud.target import EngineTarget
 from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, make_engine, revision_of
 from outrider.cloud.verifier import Verifier, VerifierConfig
@@ -34,8 +34,12 @@ def verifier(
     max_sessions: Annotated[int, typer.Option(min=1, max=255, help="Sessions open at once.")] = 4,
     max_branches: Annotated[int, typer.Option(min=0, max=255, help="Side branches that a pass can hold.")] = 8,
     window: Annotated[int, typer.Option(min=32, max=4096, help="Live nodes that a session may have.")] = 256,
+    pace: Annotated[
+        Literal["patient", "eager"],
+        typer.Option(help="patient: no session may be decoded on without guesses; eager: those that ask for it are."),
+    ] = "eager",
     max_run_ahead: Annotated[
-        int, typer.Option(min=1, help="Tokens that a session may have decoded ahead of its edge.")
+        int, typer.Option(min=1, help="Tokens that an eager session may have decoded ahead of its edge.")
     ] = 1024,
     lookup: Annotated[int, typer.Option(min=0, max=64, help="Guesses a pass that the verifier looks up itself.")] = 0,
     max_rows: Annotated[int, typer.Option(min=64, max=1024, help="Rows of one pass over all sessions.")] = 512,
@@ -82,7 +86,10 @@ def verifier(
     config = VerifierConfig(
         passes=PassLimits(max_rows, free_rows, gather_passes),
         session=SessionLimits(
-            window=window, max_run_ahead=max_run_ahead, prefill_chunk=min(256, max_rows), lookup_nodes=lookup
+            window=window,
+            max_run_ahead=max_run_ahead if pace == "eager" else PATIENT_RUN_AHEAD,
+            prefill_chunk=min(256, max_rows),
+            lookup_nodes=lookup,
         ),
         revision=revision_of(target),
     )

@@ -58,9 +58,9 @@ class RatioControl(Control):
     def next_step(self, tree: DraftTree, bounds: DraftBounds) -> Step:
         """See `Control.next_step`."""
         self._learn_price(tree)
-        least = self._price.least_probability
+        least = max(LEAST_SENT, self._price.least_probability)
         first = self._price.least_first_probability
-        frontier = survey(tree, bounds, Thresholds(LEAST_EXPANDED, max(LEAST_SENT, least), first), self._caps)
+        frontier = survey(tree, bounds, Thresholds(LEAST_EXPANDED, least, first), self._caps)
         room = self._price.most_nodes - tree.live_count
         unsent = frontier.unsent[: max(0, room)]
         texts = self._worth_drafting(frontier) if tree.live_count < bounds.window else []

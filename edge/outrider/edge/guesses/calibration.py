@@ -60,7 +60,9 @@ class Calibration:
         """
         first = proposals[0].probability
         chance = _logistic(float(self._weights @ _features(proposals[0], history)))
-        rest = (1.0 - chance) / max(1e-9, 1.0 - first)
+        # There may be more proposals than likelihoods were normalised over: they share it all the same.
+        others = sum(proposal.probability for proposal in proposals[1:])
+        rest = (1.0 - chance) / max(1e-9, 1.0 - first, others)
         return _pooled([chance, *(proposal.probability * rest for proposal in proposals[1:])])
 
     def observe(self, proposals: Sequence[Proposal], history: History, chosen: int) -> float:

@@ -4,8 +4,9 @@ early as can be. A bound, not a product.
 
 The device drafts one level a step along the true text as long as the true token is among its top two; past a token
 that is not, it goes on when the commit of that token has reached it. A pass may start whenever the accelerator is
-free, with the guesses that have arrived (or none), and commits them and one token more. Sending costs no bytes; delays
-are the link's mean ones. One session has the accelerator to itself.
+free, with the guesses that have arrived (or none), and commits them and one token more; the prompt's last part is read
+by the first such pass or by one before it. Sending costs no bytes; delays are the link's mean ones. One session has the
+accelerator to itself.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Schedule:
 class _State:
     """After a pass: the accelerator is free at `free_s`, and the device's guess for the next position is ready at
     `next_s` (infinite if that is none of its top two); later ones follow one draft step apart. Smaller is better.
+    `unread` rows of the prompt are left for the next pass.
     """
 
     free_s: float
@@ -55,6 +57,12 @@ class _State:
     began_s: float = 0.0
     accepted: int = 0
     before: _State | None = None
+    unread: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of the pass."""
+        return self.accepted + 1 + (self.before.unread if self.before else 0)
 
 
 def best_schedule(setup: Setup, recording: Recording) -> Schedule:
@@ -65,19 +73,23 @@ def best_schedule(setup: Setup, recording: Recording) -> Schedule:
     prompt = len(recording.prompt_ids)
     length = min(len(recording.answer_ids), setup.max_tokens or len(recording.answer_ids))
     run_length = _run_lengths(recording, length)
-    prefill = _prefill(setup, prompt - 1, up_s)
-    prompt_read_s = prefill[-1].ended_s if prefill else up_s
-    first_guess_s = setup.device.draft_ms(prompt) / 1000
+    first_guess_s = setup.device.draft_ms(prompt) / 1000 if run_length[0] else float("inf")
     fronts: list[list[_State]] = [[] for _ in range(length + 1)]
-    fronts[0] = [_State(prompt_read_s, first_guess_s if run_length[0] else float("inf"))]
+    prefill = _prefill(setup, prompt - 1, up_s)
+    read_in_time = _State(prefill[-1].ended_s if prefill else up_s, first_guess_s)
+    # The last part may as well be read by the pass that gives the first token.
+    unread = prefill[-1].rows if prefill else 0
+    read_with_first = _State(prefill[-1].began_s if prefill else up_s, first_guess_s, unread=unread)
+    fronts[0] = [read_in_time, read_with_first]
     for position in range(length):
-        for state in _undominated(fronts[position]):
+        # The two ways to begin are not to be compared by their times alone.
+        for state in _undominated(fronts[position]) if position else fronts[0]:
             # As many guesses as there are in a row, but the last token of the answer is the pass's own.
             for accepted in range(min(run_length[position], length - 1 - position, SessionLimits().max_pass_nodes) + 1):
                 began_s = state.free_s
                 if accepted:
                     began_s = max(began_s, state.next_s + (accepted - 1) * step_s + up_s)
-                free_s = began_s + setup.target.pass_ms(accepted + 1) / 1000
+                free_s = began_s + setup.target.pass_ms(accepted + 1 + state.unread) / 1000
                 after = position + accepted + 1
                 next_s = float("inf")
                 if after < length and run_length[after]:
@@ -87,7 +99,8 @@ def best_schedule(setup: Setup, recording: Recording) -> Schedule:
                         next_s = min(next_s, state.next_s + (accepted + 1) * step_s)
                 fronts[after].append(_State(free_s, next_s, began_s, accepted, state))
     best = min(fronts[length], key=lambda state: state.free_s)
-    return _schedule(setup, recording, prefill, _path(best))
+    path = _path(best)
+    return _schedule(setup, recording, prefill if path[0].before is read_in_time else prefill[:-1], path)
 
 
 def _run_lengths(recording: Recording, length: int) -> list[int]:
@@ -101,7 +114,7 @@ def _run_lengths(recording: Recording, length: int) -> list[int]:
 
 
 def _prefill(setup: Setup, rows: int, begin_s: float) -> list[PassRecord]:
-    """The passes that read the prompt but for its last token."""
+    """Passes that do nothing but read the prompt, up to its last token."""
     chunk = SessionLimits().prefill_chunk
     passes: list[PassRecord] = []
     for start in range(0, rows, chunk):
@@ -143,6 +156,6 @@ def _schedule(setup: Setup, recording: Recording, prefill: list[PassRecord], sta
     step_s = setup.device.draft_ms() / 1000
     return Schedule(
         trace=AnswerTrace(recording.header.id, 0.0, updates, accepted, stats),
-        passes=prefill + [PassRecord(s.began_s, s.free_s, s.accepted + 1, 1, s.accepted) for s in states],
+        passes=prefill + [PassRecord(s.began_s, s.free_s, s.rows, 1, s.accepted) for s in states],
         guesses=[DraftRecord(0.0, step_s)] * accepted,
     )
