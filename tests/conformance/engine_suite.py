@@ -264,6 +264,21 @@ class EngineConformance:
             self.assert_same(row, rows[0])
         self.assert_same(rows[0], self.fresh_row(engine, text))
 
+    def test_a_prompt_read_together_with_guesses_equals_one_read_before_them(self, engine: Engine) -> None:
+        text, chain = self.tokens(engine, 90), self.tokens(engine, 5, seed=1)
+        parents = range(ROOT_PARENT, len(chain) - 1)
+        engine.forward([SlotRows(0, text[:-1], want_logits=False)])
+        apart = engine.forward([SlotRows(0, text[-1:], chain, parents)])[0]
+        expected = [apart.row(node).copy() for node in range(ROOT_PARENT, len(chain))]
+        engine.keep(0, range(3))
+        together = engine.forward([SlotRows(2, text[:7]), SlotRows(1, text, chain, parents)])[1]
+        for node, row in enumerate(expected, ROOT_PARENT):
+            self.assert_same(together.row(node), row, f"node {node}")
+        engine.keep(1, range(3))
+        assert engine.cached_length(1) == engine.cached_length(0)
+        rows = [engine.forward([SlotRows(s, chain[3:4])])[0].row(ROOT_PARENT).copy() for s in (0, 1)]
+        self.assert_same(rows[1], rows[0], "what the pass cached")
+
     # Speculation
 
     @pytest.mark.parametrize("decoy_first", [False, True], ids=["main", "side"])

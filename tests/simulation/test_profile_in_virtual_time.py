@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 
 import pytest
 
+from outrider.cloud.scheduler import FIRST_WORD_S
 from outrider.edge.answer import Answer
 from outrider.edge.profile import Split
 from outrider.harness.links import LinkProfile
@@ -16,7 +17,9 @@ from outrider.shared.sampling.options import Sampling
 from outrider.shared.tiny import END
 from simulation.world import Task, make_answer, world
 
-PASS_MS, DRAFT_MS, RTT_MS, GAMMA, ROUNDS = 40.0, 8.0, 20.0, 5, 6
+PASS_MS, DRAFT_MS, RTT_MS, GAMMA, ROUNDS = 40.0, 9.0, 20.0, 5, 6
+# The verifier waits so long for a word of the edge before it reads the prompt.
+WORD_MS = 1000 * FIRST_WORD_S
 SAMPLING = Sampling(max_tokens=(GAMMA + 1) * ROUNDS, logit_bias={END: -100})
 RIGHT = Task(deviation=0, draft_ms=DRAFT_MS, gamma=GAMMA, sampling=SAMPLING)
 
@@ -44,18 +47,19 @@ def test_a_patient_answer_is_draft_flight_and_pass_in_turn(up_ms: float, down_ms
     stats = answer_of(RIGHT, LinkProfile(up_ms=up_ms, down_ms=down_ms)).stats
     drafting = GAMMA * DRAFT_MS
     # The guesses reach the verifier just as it has read the prompt, and the second pass follows.
-    assert drafting == PASS_MS
+    assert drafting == WORD_MS + PASS_MS
     later = ROUNDS - 1
-    first_pass, first_link = PASS_MS + RTT_MS / 2, RTT_MS / 2
+    # The edge does not know what the verifier waited for, and takes it for the link.
+    first_pass, first_link = PASS_MS + RTT_MS / 2 - WORD_MS, RTT_MS / 2 + WORD_MS
     assert milliseconds(stats.profile.split()) == [
         later * drafting, drafting, first_pass + later * PASS_MS, 0, first_link + later * RTT_MS, 0,
-        RTT_MS + later * RTT_MS,
+        RTT_MS + WORD_MS + later * RTT_MS,
     ]  # fmt: skip
     assert milliseconds(stats.profile.split_after_first()) == [
         later * drafting, 0, later * PASS_MS, 0, later * RTT_MS, 0, later * RTT_MS,
     ]  # fmt: skip
     assert stats.draft_s * 1000 == pytest.approx(ROUNDS * drafting)
-    assert stats.link_s * 1000 == pytest.approx(ROUNDS * RTT_MS)
+    assert stats.link_s * 1000 == pytest.approx(WORD_MS + ROUNDS * RTT_MS)
     profile = stats.profile
     assert profile.step_s is not None
     assert profile.pass_s is not None
@@ -69,7 +73,7 @@ def test_the_prompt_is_read_before_or_after_the_first_guesses_arrive(draft_ms: f
     stats = answer_of(replace(RIGHT, draft_ms=draft_ms), LinkProfile.of_rtt(RTT_MS)).stats
     drafting, later = GAMMA * draft_ms, ROUNDS - 1
     read = RTT_MS / 2 + PASS_MS
-    first = [0, drafting, RTT_MS / 2 + 2 * PASS_MS - drafting, 0, RTT_MS / 2, 0, RTT_MS]
+    first = [0, drafting, RTT_MS / 2 + 2 * PASS_MS - drafting, 0, RTT_MS / 2 + WORD_MS, 0, RTT_MS + WORD_MS]
     if drafting > read:
         first = [drafting - read, read, PASS_MS, 0, RTT_MS, 0, RTT_MS + RTT_MS / 2]
     rest = [later * drafting, 0, later * PASS_MS, 0, later * RTT_MS, 0, later * RTT_MS]
@@ -82,7 +86,7 @@ def test_an_eager_verifier_computes_all_the_time(jitter_ms: float) -> None:
     task = replace(RIGHT, eager=True, deviation=50, draft_ms=1000.0)
     link = LinkProfile.of_rtt(RTT_MS, jitter="uniform" if jitter_ms else "none", jitter_ms=jitter_ms)
     stats = answer_of(task, link).stats
-    passes_ms = (1 + task.sampling.max_tokens) * PASS_MS
+    passes_ms = task.sampling.max_tokens * PASS_MS
     assert stats.passes == task.sampling.max_tokens
     assert stats.seconds * 1000 == pytest.approx(passes_ms + RTT_MS, abs=2 * jitter_ms + 1)
     split = stats.profile.split()
@@ -101,7 +105,7 @@ def test_waiting_behind_another_answer_is_the_queue() -> None:
             task = replace(RIGHT, sampling=SAMPLING.model_copy(update={"max_tokens": GAMMA + 1}))
             alone = await here.answer(task, link)
             other = asyncio.create_task(here.answer(replace(task, seed=2), link))
-            # The other one's pass over its prompt begins at 10 ms; our prompt comes at 25 and waits for its end at 50.
+            # The other one's pass over its prompt begins at 15 ms; our prompt comes at 25 and waits for its end at 55.
             await asyncio.sleep(0.015)
             mine = await here.answer(replace(task, seed=3), link)
             await other
@@ -111,7 +115,7 @@ def test_waiting_behind_another_answer_is_the_queue() -> None:
     split = mine.stats.profile.split()
     assert mine.stats.queue_s > 0.020
     assert split.queue_only_s + split.draft_and_wait_s > 0.020
-    assert mine.stats.link_s * 1000 == pytest.approx(RTT_MS), "no more than alone"
+    assert mine.stats.link_s * 1000 == pytest.approx(WORD_MS + RTT_MS), "no more than alone"
     waited_s = mine.stats.seconds - alone_s
     assert mine.stats.queue_s >= waited_s - 1e-6
 

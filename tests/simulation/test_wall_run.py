@@ -75,7 +75,8 @@ def counts(run: Run) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("branch", [1, 2])
 def test_whoever_waits_for_each_verdict_is_counted_alike_on_both_clocks(branch: int) -> None:
-    setup = quick_setup(gamma=4, branch=branch)
+    # The first guesses come well after the prompt has stopped waiting for a word, whatever the machine does meanwhile.
+    setup = quick_setup(gamma=4, branch=branch, draft_ms=4.0)
     virtual, wall = run_virtual(setup), run_unjudged(setup)
     assert counts(wall) == counts(virtual)
     assert [(p.rows, p.sessions, p.accepted) for p in wall.passes] == [
@@ -92,7 +93,7 @@ def test_no_pass_or_answer_is_faster_than_its_hardware() -> None:
     # What the loop's clock resolves, and no more.
     assert all(p.ended_s - p.began_s > setup.target.pass_ms(p.rows, p.sessions) / 1000 - 1e-6 for p in run.passes)
     for answer in run.answers:
-        assert answer.updates[0][0] - answer.asked_s > (2 * setup.target.base_ms + setup.link.rtt_ms) / 1000
+        assert answer.updates[0][0] - answer.asked_s > (setup.target.base_ms + setup.link.rtt_ms) / 1000
 
 
 def test_sessions_have_a_connection_each() -> None:

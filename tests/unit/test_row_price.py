@@ -33,13 +33,11 @@ def after(target: TargetProfile, passes: list[tuple[int, int, int]], *, says_loa
 
 def test_nothing_is_known_and_nothing_costs_anything_before_a_pass_was_seen() -> None:
     price = RowPrice()
-    assert not price.is_known
     assert price.least_probability == price.least_first_probability == 0.0
 
 
 def test_within_the_free_rows_nothing_is_too_unlikely() -> None:
     price = after(LARGE, [(rows, rows - 1, 3) for rows in (2, 30, 80, 64, 12, 5) * 5])
-    assert price.is_known
     assert price.least_probability == pytest.approx(0.0, abs=1e-9)
 
 
@@ -95,6 +93,17 @@ def test_when_nothing_has_been_sent_for_a_while_it_is_tried_again() -> None:
     assert after(DEAR, dear, says_load=False).least_first_probability > 0.15
     price = after(DEAR, [*dear, *[(1, 0, 1)] * 200], says_load=False)
     assert price.least_first_probability < 0.02
+
+
+def test_a_pass_may_hold_few_guesses_at_first_and_more_while_passes_stay_short() -> None:
+    seen = [after(LARGE, [(20, 5, 3)] * passes).most_nodes for passes in range(8)]
+    assert seen == [8, 12, 18, 27, 40, 60, 64, 64]
+
+
+def test_where_passes_with_rows_said_to_be_free_get_long_a_pass_may_hold_fewer() -> None:
+    """A target on a CPU whose operator thinks it is an accelerator."""
+    price = after(DEAR, [(1 + nodes, nodes, 2) for nodes in (0, 8, 8, 8, 8)], says_load=False)
+    assert price.most_nodes < 4
 
 
 def test_passes_of_no_time_say_nothing() -> None:

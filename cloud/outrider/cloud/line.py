@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from outrider.cloud.gathering import LEAST_S
 from outrider.cloud.session import Session
 
 
@@ -80,13 +79,11 @@ class Line:
         first = _first(self._wanting)
         return None if first is None else first.ready_since
 
-    def first_word_s(self, now_s: float) -> float | None:
-        """Until when the next first word is waited for; None if no more is. Whose time is up waits no longer."""
-        while (session := _first(self._fresh)) is not None:
-            if self._fresh[session] - now_s > LEAST_S:
-                return self._fresh[session]
-            self.want(session)
-        return None
+    @property
+    def next_fresh(self) -> tuple[Session, float] | None:
+        """Whose first word is waited for no longer than that of others, and until when."""
+        first = _first(self._fresh)
+        return None if first is None else (first, self._fresh[first])
 
 
 def _first(sessions: OrderedDict[Session, Any]) -> Session | None:

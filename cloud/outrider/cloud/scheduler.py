@@ -1,5 +1,5 @@
 """Packs what all sessions want into one pass of the target at a time: gather, collect, pass, commit. Sessions that have
-nothing to check are left out; those left out for lack of room come first in the next pass.
+nothing to do are not looked at; those left out, for lack of room or under load, come first in the next pass.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from outrider.cloud.gathering import Gathering
+from outrider.cloud.gathering import LEAST_S, Gathering
 from outrider.cloud.incidents import internal_error
 from outrider.cloud.line import Line
 from outrider.cloud.packing import Packing
@@ -37,11 +37,6 @@ class PassLimits:
     gather_passes: float = 4.0
     throttle_rows: int | None = None
 
-    @property
-    def busy_rows(self) -> int:
-        """Rows of guesses and prompts from which on eager sessions are throttled."""
-        return self.free_rows if self.throttle_rows is None else self.throttle_rows
-
 
 class Scheduler:
     """Runs passes for as long as its task lives.
@@ -52,6 +47,7 @@ class Scheduler:
     def __init__(self, target: Target, limits: PassLimits, on_idle_slot: Callable[[Session], None]) -> None:
         self._target = target
         self._limits = limits
+        self._throttle_rows = limits.free_rows if limits.throttle_rows is None else limits.throttle_rows
         self._gathering = Gathering(limits.gather_passes)
         self._on_idle_slot = on_idle_slot
         self._line = Line()
@@ -61,11 +57,13 @@ class Scheduler:
     def add(self, session: Session) -> None:
         """Give `session` a share of the passes."""
         self._line.join(session)
-        if self._missing_count(session) > 1:
-            session.ready_since = self._now()
-            waits = session.reads_in_one_pass(self._target.cached_length(session.slot))
-            self._line.want_with_first_word(session, session.ready_since + (FIRST_WORD_S if waits else 0.0))
-            self._wake.set()
+        if self._missing_count(session) == 1:
+            return
+        if session.reads_in_one_pass(self._target.cached_length(session.slot)):
+            self._line.want_with_first_word(session, self._now() + FIRST_WORD_S)
+        else:
+            self._want(session, self._now())
+        self._wake.set()
 
     def wake(self, session: Session) -> None:
         """Tell that `session` may have something to do now."""
@@ -73,7 +71,7 @@ class Scheduler:
             return
         self._gathering.on_word(session, self._now())
         if self._wants_pass(session):
-            self._want(session)
+            self._want(session, self._now())
         self._wake.set()
 
     def end(self, session: Session) -> None:
@@ -104,12 +102,13 @@ class Scheduler:
     def _hold_s(self) -> float | None:
         """For how long to wait for further guesses: 0 if somebody is not to be kept, None if no pass is wanted."""
         now_s = self._now()
-        first_word_s = self._line.first_word_s(now_s)
+        while (fresh := self._line.next_fresh) is not None and fresh[1] - now_s <= LEAST_S:
+            self._want(fresh[0], min(fresh[1], now_s))
         if self._line.has_eager:
             return 0.0
         if self._line.since_s is not None:
             return self._gathering.hold_s(self._line.since_s, now_s)
-        return None if first_word_s is None else first_word_s - now_s
+        return None if fresh is None else fresh[1] - now_s
 
     def _wants_pass(self, session: Session) -> bool:
         is_reading_prompt = self._missing_count(session) > 1
@@ -119,9 +118,9 @@ class Scheduler:
         """Tokens of its text that the target has not cached; one always lacks."""
         return len(session.sequence) - self._target.cached_length(session.slot)
 
-    def _want(self, session: Session) -> None:
+    def _want(self, session: Session, since_s: float) -> None:
         if session.ready_since is None:
-            session.ready_since = self._now()
+            session.ready_since = since_s
         self._line.want(session)
 
     def _collect(self) -> list[tuple[Session, PassWork]]:
@@ -134,7 +133,7 @@ class Scheduler:
         for session in in_turn:
             if session not in waiting:
                 self._pack(session, packing)
-        if packing.busy_rows < self._limits.busy_rows:
+        if not packing.work or packing.busy_rows < self._throttle_rows:
             for session in waiting:
                 self._pack(session, packing)
         batch = [(session, packing.work[session]) for session in in_turn if session in packing.work]
@@ -192,7 +191,7 @@ class Scheduler:
         for session in sessions:
             session.in_pass = False
             if self._wants_pass(session):
-                self._want(session)
+                self._want(session, self._now())
             else:
                 answered.append(session)
         self._gathering.on_pass(answered, began_s, self._now())

@@ -149,10 +149,10 @@ class Session:
             read = missing[:-1][:chunk]
             return PassWork(SlotRows(self.slot, read, want_logits=False)) if read else None
         if len(missing) > 1:
-            # An engine may compute all of this once more for each side branch.
-            max_branches = 0
-        room = chunk - len(missing) if len(missing) > 1 else self._limits.max_pass_nodes + self._limits.lookup_nodes
-        tokens, parents = self._nodes(room, max_branches)
+            # An engine may compute all of that once more for each side branch.
+            tokens, parents = self._nodes(chunk - len(missing), 0)
+        else:
+            tokens, parents = self._nodes(self._limits.max_pass_nodes + self._limits.lookup_nodes, max_branches)
         return PassWork(SlotRows(self.slot, missing, tokens, parents), tuple(self._tree.committed), self._rules)
 
     def _nodes(self, room: int, max_branches: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -78,7 +78,7 @@ class Drafting:
     @property
     def may_change_pace(self) -> bool:
         """Whether an answer that waits for guesses may go on eagerly where that does not pay."""
-        return self.pace is None and self.policy not in _ROUNDS
+        return self.pace is None and self.policy not in _ROUNDS and not self.is_eager
 
     @property
     def is_eager(self) -> bool:

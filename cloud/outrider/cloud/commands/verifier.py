@@ -18,6 +18,7 @@ from outrider.cloud.target import EngineTarget
 from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, make_engine, revision_of
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.shared.cli import EXIT_INTERRUPTED, JsonOption, LogLevelOption, print_json
+from outrider.shared.errors import OutriderError, Reason
 
 
 def verifier(
@@ -39,8 +40,9 @@ def verifier(
         typer.Option(help="patient: no session may be decoded on without guesses; eager: those that ask for it are."),
     ] = "eager",
     max_run_ahead: Annotated[
-        int, typer.Option(min=1, help="Tokens that an eager session may have decoded ahead of its edge.")
-    ] = 1024,
+        int | None,
+        typer.Option(min=1, help="Tokens an eager session may have decoded ahead of its edge.", show_default="1024"),
+    ] = None,
     lookup: Annotated[int, typer.Option(min=0, max=64, help="Guesses a pass that the verifier looks up itself.")] = 0,
     max_rows: Annotated[int, typer.Option(min=64, max=1024, help="Rows of one pass over all sessions.")] = 512,
     free_rows: Annotated[
@@ -49,6 +51,14 @@ def verifier(
     gather_passes: Annotated[
         float, typer.Option(min=0, help="For how many passes' time patient sessions may wait for each other.")
     ] = 4.0,
+    throttle_rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With so many rows of guesses and prompts a pass leaves eager sessions out that are between guesses.",
+            show_default="as --free-rows",
+        ),
+    ] = None,
     dtype: Annotated[
         Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="For transformers targets.", show_default="fp32")
     ] = None,
@@ -71,6 +81,7 @@ def verifier(
     The first line on standard output, once all is ready, says where it listens.
     """
     check_loopback(listen)
+    run_ahead = _max_run_ahead(pace, max_run_ahead)
     target_config = TargetConfig(
         spec=target,
         numerics=numerics,
@@ -84,17 +95,23 @@ def verifier(
         threads=threads,
     )
     config = VerifierConfig(
-        passes=PassLimits(max_rows, free_rows, gather_passes),
+        passes=PassLimits(max_rows, free_rows, gather_passes, throttle_rows),
         session=SessionLimits(
-            window=window,
-            max_run_ahead=max_run_ahead if pace == "eager" else PATIENT_RUN_AHEAD,
-            prefill_chunk=min(256, max_rows),
-            lookup_nodes=lookup,
+            window=window, max_run_ahead=run_ahead, prefill_chunk=min(256, max_rows), lookup_nodes=lookup
         ),
         revision=revision_of(target),
     )
     server_config = ServerConfig(listen=listen, reflection=reflection)
     return asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
+
+
+def _max_run_ahead(pace: str, given: int | None) -> int:
+    """Tokens that a session may be ahead of its edge; raises USAGE where that is not for the operator to choose."""
+    if pace == "eager":
+        return SessionLimits().max_run_ahead if given is None else given
+    if given is not None:
+        raise OutriderError(Reason.USAGE, f"--max-run-ahead {given} is for --pace eager, not for {pace}.")
+    return PATIENT_RUN_AHEAD
 
 
 async def _serve(

@@ -6,7 +6,7 @@ import asyncio
 import json as json_format
 import math
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from outrider.edge.commands.options import (
     connect,
     with_option_groups,
 )
+from outrider.edge.drafting import PATIENT
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import VerifierInfo
@@ -55,13 +56,16 @@ def compare(
 ) -> int:
     """Answer each prompt twice on one verifier, without guesses and with; exit 1 if an answer differs.
 
-    Under numerics fast a difference at a near tie is reported and allowed.
+    Under numerics fast a difference at a near tie is reported and allowed. The pace is patient unless another is named:
+    what is compared does not change on the way.
     """
     chosen = _select(read_prompts(prompt or [], prompts), category, limit)
     options = sampling.make()
     if options.seed is None:
         # Both runs need one seed.
         options = options.model_copy(update={"seed": secrets.randbits(64)})
+    if drafting.make().may_change_pace:
+        drafting = replace(drafting, pace=PATIENT)
     return asyncio.run(_compare(chosen, options, drafting, verifier, json))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from outrider.edge.commands.options import (
     connect,
     with_option_groups,
 )
+from outrider.edge.drafting import FIXED
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.token_tree import Origin
@@ -55,6 +57,9 @@ def demo(
         options = options.model_copy(update={"max_tokens": DEMO_TOKENS})
     if options.seed is None:
         options = options.model_copy(update={"seed": secrets.randbits(64)})
+    if drafting.control is None:
+        # On one machine guessing pays in passes and not in time, and a policy that minds its time would soon stop.
+        drafting = replace(drafting, control=FIXED)
     return asyncio.run(_demo(tuple(prompt or PROMPTS), options, drafting, verifier, json))
 
 

@@ -91,7 +91,8 @@ class RatioControl(Control):
 
     def on_commit(self, commit: Commit) -> None:
         """See `Control.on_commit`."""
-        self._rate.observe(commit.committed_length - commit.base, asyncio.get_running_loop().time())
+        now_s = asyncio.get_running_loop().time()
+        self._rate.observe(commit.committed_length - commit.base, now_s, commit.queue_ns / 1e9)
         # The first one's time is also that of the passes that read the prompt.
         if self._has_answered:
             self._fresh.append(commit)
@@ -128,11 +129,13 @@ class _Rate:
         self._last_s: float | None = None
         self._tokens = self._seconds = 0.0
 
-    def observe(self, tokens: int, now_s: float) -> None:
-        """`tokens` were committed now. What came before the first commit is not counted: the prompt was read then."""
+    def observe(self, tokens: int, now_s: float, waited_s: float) -> None:
+        """`tokens` were committed now, after their pass had to wait for others. That time does not count: if each took
+        longer because the others do, all would. Nor does what came before the first commit, when the prompt was read.
+        """
         if self._last_s is not None:
             self._tokens = KEPT * self._tokens + tokens
-            self._seconds = KEPT * self._seconds + now_s - self._last_s
+            self._seconds = KEPT * self._seconds + max(0.0, now_s - self._last_s - waited_s)
         self._last_s = now_s
 
     @property

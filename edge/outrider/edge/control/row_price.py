@@ -44,11 +44,6 @@ class RowPrice:
         self._tokens = self._rows = self._seconds = 0.0
 
     @property
-    def is_known(self) -> bool:
-        """Whether any pass has been seen."""
-        return self._load_share is not None
-
-    @property
     def most_nodes(self) -> int:
         """Guesses for one pass at most. It begins with few and takes more as long as passes with free rows stay short;
         where they do not, rows are dear before anything else has shown it (a target on a CPU).
