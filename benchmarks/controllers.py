@@ -60,9 +60,10 @@ def main() -> None:
         jobs = [pool.submit(measure, options.recordings, cell, kept.get(str(cell))) for cell in cells]
         for cell, job in zip(cells, jobs, strict=True):
             found[cell] = job.result()
+            kept[str(cell)] = found[cell]["fixed"]
+            if options.fixed:
+                options.fixed.write_text(json.dumps(kept))
             print(f"| {' | '.join(_row(cell, found[cell]))} |", flush=True)
-    if options.fixed:
-        options.fixed.write_text(json.dumps({str(cell): result["fixed"] for cell, result in found.items()}))
     print("\n" + "\n".join(_summary(found)))
 
 
