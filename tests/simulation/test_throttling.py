@@ -28,7 +28,7 @@ from outrider.harness.virtual_time import run
 from outrider.shared.messages import Commit, Finished, Grow, Opened
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.tiny import END
-from simulation.world import Task, World, drain, target_alone
+from simulation.world import Task, World, drain, make_answer, target_alone
 
 PASS_MS, RTT_MS = 40.0, 20.0
 HANG_LIMIT_S = 200.0
@@ -203,6 +203,25 @@ def test_without_guesses_a_capped_answer_takes_a_round_trip_and_a_pass_a_token(e
     stats = run(main(), limit_s=HANG_LIMIT_S).stats
     assert stats.passes == stats.rounds == LONG.max_tokens
     assert stats.seconds * 1000 == pytest.approx(LONG.max_tokens * (RTT_MS + PASS_MS))
+
+
+def test_a_patient_operator_saves_passes_and_changes_no_text() -> None:
+    """An edge that would be eager finds out from the limits, and waits for guesses."""
+    task = Task(seed=3, sampling=LONG, control="ratio", eager=True, gamma=None)
+
+    async def main(session: SessionLimits) -> Answer:
+        target = WatchedTarget(1)
+        verifier = target.verifier = Verifier(target, VerifierConfig(session=session))
+        async with verifier.running(), MemoryPort.listening(verifier) as port:
+            info = verifier.info()
+            assert info.limits.allows_eager is (session.max_run_ahead > 1)
+            allowed = replace(task, eager=task.drafting().under(info.limits).is_eager)
+            answer = make_answer(allowed, info, port.connect(LinkProfile.of_rtt(RTT_MS), 1))
+            assert await drain(answer) == target_alone(task)
+            return answer
+
+    eager, patient = (run(main(session), limit_s=HANG_LIMIT_S) for session in (SessionLimits(), PATIENT))
+    assert patient.stats.passes < 0.8 * eager.stats.passes
 
 
 # Under load
