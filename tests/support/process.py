@@ -7,16 +7,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 COMMAND = [sys.executable, "-m", "outrider.shared.cli"]
 
 
 @contextlib.contextmanager
-def verifier_process(*arguments: str) -> Iterator[str]:
+def verifier_process(*arguments: str, stderr: IO[bytes] | None = None) -> Iterator[str]:
     """`outrider verifier` with `arguments` on a free loopback port; yields HOST:PORT. It must end well."""
     process = subprocess.Popen(
-        [*COMMAND, "verifier", "--listen", "127.0.0.1:0", "--json", *arguments], stdout=subprocess.PIPE, text=True
+        [*COMMAND, "verifier", "--listen", "127.0.0.1:0", "--json", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
     )
     try:
         assert process.stdout is not None

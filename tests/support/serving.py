@@ -19,10 +19,14 @@ from outrider.v1 import verifier_pb2_grpc as pb_grpc
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: Engine | None = None, config: VerifierConfig | None = None) -> AsyncIterator[str]:
-    """A verifier over `engine` (default: the tiny one) on a free loopback port; yields HOST:PORT."""
+async def serving(
+    engine: Engine | None = None, config: VerifierConfig | None = None, **server: Any
+) -> AsyncIterator[str]:
+    """A verifier over `engine` (default: the tiny one) on a free loopback port, with `server` in its `ServerConfig`;
+    yields HOST:PORT.
+    """
     verifier = Verifier(EngineTarget(engine or TinyEngine()), config or VerifierConfig())
-    async with running_server(verifier, ServerConfig("127.0.0.1:0")) as port:
+    async with running_server(verifier, ServerConfig("127.0.0.1:0", **server)) as port:
         yield f"127.0.0.1:{port}"
 
 
@@ -53,10 +57,10 @@ class RawStream:
 
 
 @contextlib.asynccontextmanager
-async def raw_stream(address: str) -> AsyncIterator[RawStream]:
+async def raw_stream(address: str, metadata: Any = None) -> AsyncIterator[RawStream]:
     """A raw `Decode` stream to the verifier at `address`."""
     async with grpc.aio.insecure_channel(address) as channel:
-        call = pb_grpc.VerifierServiceStub(channel).Decode()
+        call = pb_grpc.VerifierServiceStub(channel).Decode(metadata=metadata)
         try:
             yield RawStream(call)
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.shared.files import write_whole
+from outrider.shared.files import stamp_of, write_whole
 
 
 def test_the_folder_is_made_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -72,3 +72,24 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_file(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match=r"page\.html"):
         write_whole(tmp_path / "file" / "below" / "page.html", "new")
+
+
+def test_a_stamp_changes_with_every_way_to_change_a_file(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("one")
+    stamps = [stamp_of(first, second)]
+    assert stamp_of(first, second) == stamps[0]
+    second.write_text("new")
+    stamps.append(stamp_of(first, second))
+    write_whole(first, "two")
+    stamps.append(stamp_of(first, second))
+    # As long, and with the times of the file before: what replaces a file has another inode.
+    times = first.stat()
+    other = tmp_path / "c"
+    other.write_text("six")
+    os.utime(other, ns=(times.st_atime_ns, times.st_mtime_ns))
+    other.replace(first)
+    stamps.append(stamp_of(first, second))
+    first.unlink()
+    stamps.append(stamp_of(first, second))
+    assert len(set(stamps)) == len(stamps)

@@ -1,4 +1,6 @@
-"""A gRPC server around a verifier: port, keepalive, message limits, health and (on request) reflection."""
+"""A gRPC server around a verifier: port, TLS, who may call, keepalive, message limits, health and (on request)
+reflection.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ import ipaddress
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from outrider.cloud.service import VerifierService
+from outrider.cloud.gate import Gate, TokenInterceptor
+from outrider.cloud.service import VerifierService, abort
+from outrider.cloud.tls import ServerTls, server_credentials
+from outrider.cloud.tokens import TokenFile
 from outrider.cloud.verifier import Verifier
 from outrider.shared.errors import OutriderError, Reason
 from outrider.v1 import verifier_pb2, verifier_pb2_grpc
@@ -36,21 +42,31 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """Where to listen ("HOST:PORT", port 0 picks a free one) and whether to offer reflection."""
+    """Where to listen ("HOST:PORT", port 0 picks a free one), whether to offer reflection, how to be found genuine, the
+    file of tokens that callers need one of, and whether all commits are to be equally long on the wire.
+    """
 
     listen: str = "127.0.0.1:7071"
     reflection: bool = False
+    tls: ServerTls | None = None
+    tokens: Path | None = None
+    pad_commits: bool = False
 
 
 @contextlib.asynccontextmanager
 async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncIterator[int]:
     """Serve `verifier` inside the context; yields the port.
 
-    Raises LISTEN_NOT_LOOPBACK, or PORT_IN_USE where the address cannot be bound.
+    Raises LISTEN_NOT_LOOPBACK, FILE_UNREADABLE, or PORT_IN_USE where the address cannot be bound.
     """
-    check_loopback(config.listen)
-    server = grpc.aio.server(options=_OPTIONS)
-    verifier_pb2_grpc.add_VerifierServiceServicer_to_server(VerifierService(verifier), server)
+    check_reach(config)
+    tokens = None if config.tokens is None else await asyncio.to_thread(_read_tokens, config.tokens)
+    credentials = None if config.tls is None else await asyncio.to_thread(server_credentials, config.tls)
+    gate = Gate(tokens, client_certificates=config.tls is not None and config.tls.client_ca is not None)
+    interceptors = () if tokens is None else (TokenInterceptor(gate, abort),)
+    server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
+    service = VerifierService(verifier, gate, pad_commits=config.pad_commits)
+    verifier_pb2_grpc.add_VerifierServiceServicer_to_server(service, server)
     checker = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checker, server)
     if config.reflection:
@@ -58,12 +74,15 @@ async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncItera
 
         reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
-        port = server.add_insecure_port(config.listen)
+        if credentials is None:
+            port = server.add_insecure_port(config.listen)
+        else:
+            port = server.add_secure_port(config.listen, credentials)
     except RuntimeError:
         port = 0
     if not port:
         raise OutriderError(Reason.PORT_IN_USE, f"cannot listen on {config.listen}.")
-    async with verifier.running():
+    async with verifier.running(), contextlib.nullcontext() if tokens is None else tokens.watched():
         await server.start()
         await _report(checker, health_pb2.HealthCheckResponse.SERVING)
         watcher = asyncio.create_task(_report_death(verifier, checker))
@@ -86,8 +105,11 @@ async def _report_death(verifier: Verifier, checker: health.aio.HealthServicer) 
     await _report(checker, health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
-def check_loopback(listen: str) -> None:
-    """Raise LISTEN_NOT_LOOPBACK for an address others can reach, or USAGE for one that is none."""
+def check_reach(config: ServerConfig) -> None:
+    """Raise LISTEN_NOT_LOOPBACK for an address that others can reach without TLS or without telling who they are, or
+    USAGE for one that is none.
+    """
+    listen = config.listen
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isdecimal() or int(port) > 65_535:
@@ -98,11 +120,30 @@ def check_loopback(listen: str) -> None:
         address = ipaddress.ip_address(host)
     except ValueError:
         raise OutriderError(Reason.USAGE, f"--listen {listen!r}: {host!r} is no IP address.") from None
-    if not address.is_loopback:
+    if address.is_loopback:
+        return
+    if config.tls is None:
         raise OutriderError(
-            Reason.LISTEN_NOT_LOOPBACK,
-            f"{host} can be reached from outside, and this version has no transport security.",
+            Reason.LISTEN_NOT_LOOPBACK, f"{host} can be reached from outside: give --tls-cert and --tls-key."
         )
+    if config.tokens is None and config.tls.client_ca is None:
+        raise OutriderError(Reason.LISTEN_NOT_LOOPBACK, f"anybody can call {host}: give --tokens or --tls-client-ca.")
+
+
+def check_files(config: ServerConfig) -> None:
+    """Raise FILE_UNREADABLE early, as `check_port_is_free` does; reads files."""
+    if config.tls is not None:
+        server_credentials(config.tls)
+    if config.tokens is not None:
+        _read_tokens(config.tokens)
+
+
+def _read_tokens(path: Path) -> TokenFile:
+    tokens = TokenFile(path)
+    if not len(tokens):
+        # Later it may become empty: that lets nobody in any more.
+        raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: it holds no token.")
+    return tokens
 
 
 def check_port_is_free(listen: str) -> None:

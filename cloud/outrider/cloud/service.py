@@ -12,11 +12,14 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from outrider.cloud.gate import Gate
 from outrider.cloud.incidents import internal_error
+from outrider.cloud.padding import pad_commit
+from outrider.cloud.principal import Principal
 from outrider.cloud.verifier import Verifier
 from outrider.shared.convert import EdgeMessageReader, cloud_message_to_pb, info_to_pb
 from outrider.shared.errors import ERROR_DOMAIN, STATUS_DETAILS_KEY, OutriderError
-from outrider.shared.messages import CloudMessage, EdgeMessage
+from outrider.shared.messages import CloudMessage, Commit, EdgeMessage
 from outrider.shared.tokenizer_asset import TokenizerFormat
 from outrider.v1 import verifier_pb2 as pb
 from outrider.v1 import verifier_pb2_grpc as pb_grpc
@@ -34,13 +37,17 @@ Context = Any  # grpc.aio.ServicerContext, whose stubs leave read and write unty
 class _GrpcCloudLink:
     """A `CloudLink` over a servicer context."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, pad_commits: bool) -> None:
         self._context = context
+        self._pad_commits = pad_commits
         self._reader = EdgeMessageReader()
 
     async def send(self, message: CloudMessage) -> None:
         """See `CloudLink.send`."""
-        await self._context.write(cloud_message_to_pb(message))
+        response = cloud_message_to_pb(message)
+        if self._pad_commits and isinstance(message, Commit):
+            pad_commit(response)
+        await self._context.write(response)
 
     async def receive(self) -> EdgeMessage | None:
         """See `CloudLink.receive`."""
@@ -54,21 +61,23 @@ class _GrpcCloudLink:
 
 
 class VerifierService(pb_grpc.VerifierServiceServicer):
-    """`outrider.v1.VerifierService` over a `Verifier`."""
+    """`outrider.v1.VerifierService` over a `Verifier`, for those whom `gate` knows."""
 
-    def __init__(self, verifier: Verifier) -> None:
+    def __init__(self, verifier: Verifier, gate: Gate, *, pad_commits: bool = False) -> None:
         self._verifier = verifier
+        self._gate = gate
+        self._pad_commits = pad_commits
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
         """What the verifier serves."""
-        async with _typed_failures(context):
+        async with self._admitted(context):
             return info_to_pb(self._verifier.info())
 
     async def GetTokenizer(
         self, request: pb.GetTokenizerRequest, context: Context
     ) -> AsyncIterator[pb.GetTokenizerResponse]:
         """The target's tokenizer, in parts."""
-        async with _typed_failures(context):
+        async with self._admitted(context):
             asset = self._verifier.tokenizer_asset
             yield pb.GetTokenizerResponse(format=_FORMAT_TO_PB[asset.format])
             for start in range(0, len(asset.data), TOKENIZER_PART_BYTES):
@@ -76,24 +85,24 @@ class VerifierService(pb_grpc.VerifierServiceServicer):
 
     async def Decode(self, request_iterator: object, context: Context) -> None:
         """One answer."""
-        async with _typed_failures(context):
-            await self._verifier.serve(_GrpcCloudLink(context))
+        async with self._admitted(context) as principal:
+            await self._verifier.serve(_GrpcCloudLink(context, self._pad_commits), principal)
+
+    @contextlib.asynccontextmanager
+    async def _admitted(self, context: Context) -> AsyncIterator[Principal]:
+        """Yield who is calling, and end the call with a typed status, whatever is raised inside."""
+        try:
+            yield self._gate.principal(context)
+        except OutriderError as error:
+            await abort(context, error)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:
+            await abort(context, internal_error("call failed", error))
 
 
-@contextlib.asynccontextmanager
-async def _typed_failures(context: Context) -> AsyncIterator[None]:
-    """End the call with a typed status, whatever is raised inside."""
-    try:
-        yield
-    except OutriderError as error:
-        await _abort(context, error)
-    except grpc.aio.AbortError:
-        raise
-    except Exception as error:
-        await _abort(context, internal_error("call failed", error))
-
-
-async def _abort(context: Context, error: OutriderError) -> NoReturn:
+async def abort(context: Context, error: OutriderError) -> NoReturn:
+    """End a call with the status, the reason and the text of `error`."""
     code = grpc.StatusCode[error.status]
     # Trailers have a size limit of their own, past which the peer would see neither text nor reason.
     text = error.message[:MAX_ERROR_TEXT]

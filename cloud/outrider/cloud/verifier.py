@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from outrider.cloud.incidents import internal_error
+from outrider.cloud.principal import ANONYMOUS, Principal
 from outrider.cloud.scheduler import PassLimits, Scheduler
 from outrider.cloud.session import Session, SessionLimits
 from outrider.cloud.target import Target
@@ -51,10 +52,11 @@ class VerifierConfig:
 
 @dataclass(slots=True)
 class _Parked:
-    """A slot whose session has ended and whose cache a later session may take over."""
+    """A slot whose session has ended and whose cache a later session of the same principal may take over."""
 
     slot: int
     sequence: list[int]
+    principal: Principal | None
 
 
 class Verifier:
@@ -66,8 +68,8 @@ class Verifier:
         self._scheduler = Scheduler(target, config.passes, self._release)
         self._free = list(range(target.spec.max_slots))[::-1]
         self._parked: OrderedDict[str, _Parked] = OrderedDict()
-        # Used as an ordered set: what is done to all of them is done in one order in every run.
-        self._sessions: dict[Session, None] = {}
+        # In order: what is done to all of them is done in one order in every run.
+        self._sessions: dict[Session, Principal] = {}
         self._unsound_slots: set[int] = set()
         self._tokenizer_digest = hashlib.sha256(target.tokenizer_asset.data).hexdigest()
         self._dead = asyncio.Event()
@@ -119,10 +121,10 @@ class Verifier:
             tokenizer_digest=self._tokenizer_digest,
         )
 
-    async def serve(self, link: CloudLink) -> None:
+    async def serve(self, link: CloudLink, principal: Principal = ANONYMOUS) -> None:
         """Serve one stream from its first message to its end; raises `OutriderError` where the edge is to be told.
 
-        The cache of a session that has ended is left for another one to take over.
+        The cache of a session that has ended is left for another one of the same principal to take over.
         """
         try:
             async with asyncio.timeout(self._config.session.open_limit_s):
@@ -133,7 +135,7 @@ class Verifier:
             return
         if not isinstance(request, Open):
             raise OutriderError(Reason.OPEN_EXPECTED, f"got {type(request).__name__}.")
-        session = await self._open(request)
+        session = await self._open(request, principal)
         reader = asyncio.create_task(self._read(link, session), name=f"read-{session.session_id}")
         try:
             try:
@@ -197,12 +199,12 @@ class Verifier:
         for session in list(self._sessions):
             session.fail(internal_error("scheduler failed", error) if error else None)
 
-    async def _open(self, request: Open) -> Session:
+    async def _open(self, request: Open, principal: Principal) -> Session:
         end = self._check(request)
         await self._wait_for_ending_session()
-        slot, reused_length = self._take_slot(request)
+        slot, reused_length = self._take_slot(request, principal)
         session = Session(secrets.token_hex(16), slot, request, self._target.vocabulary, end, self._config.session)
-        self._sessions[session] = None
+        self._sessions[session] = principal
         session.outbox.put_nowait(session.opened(reused_length))
         try:
             # A rewind waits for the running pass; most slots need none.
@@ -262,10 +264,11 @@ class Verifier:
                     self._slot_freed.clear()
                     await self._slot_freed.wait()
 
-    def _take_slot(self, request: Open) -> tuple[int, int]:
+    def _take_slot(self, request: Open, principal: Principal) -> tuple[int, int]:
         """A slot for a new session and how much of its cache is of use; raises CAPACITY_EXHAUSTED."""
-        parked = self._parked.pop(request.prefix_of, None)
-        if parked is not None:
+        parked = self._parked.get(request.prefix_of)
+        if parked is not None and parked.principal == principal:
+            del self._parked[request.prefix_of]
             sequence = [*request.prompt_ids, *request.committed_ids]
             usable = min(self._target.cached_length(parked.slot), len(sequence) - 1)
             return parked.slot, min(usable, common_length(parked.sequence, sequence))
@@ -281,10 +284,10 @@ class Verifier:
 
     def _release(self, session: Session) -> None:
         """Take the slot of an ended session back, with its cache if that is sound."""
-        self._sessions.pop(session, None)
+        principal = self._sessions.pop(session, None)
         self._slot_freed.set()
         if session.cache_is_sound:
-            self._parked[session.session_id] = _Parked(session.slot, session.sequence)
+            self._parked[session.session_id] = _Parked(session.slot, session.sequence, principal)
         else:
             self._unsound_slots.add(session.slot)
             self._free.append(session.slot)

@@ -1,5 +1,6 @@
 """The device side of edge-cloud decoding: an agent that guesses with a small model and has a verifier decide."""
 
+from outrider.edge.access import Tls
 from outrider.edge.agent import Agent, AnswerOptions
 from outrider.edge.chunks import Chunk, Result
 from outrider.edge.drafting import Drafting
@@ -20,5 +21,6 @@ __all__ = [
     "Reason",
     "Result",
     "Sampling",
+    "Tls",
     "private_verifier",
 ]

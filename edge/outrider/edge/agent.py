@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from outrider.edge.access import Tls, read_access
 from outrider.edge.answer import Answer, AnswerSetup
 from outrider.edge.chat_template import ChatTemplate, Message
 from outrider.edge.chunks import Chunk, ChunkAssembler, Result
@@ -67,13 +68,17 @@ class Agent:
         *,
         experiment: Experiment | None = None,
         state: Path | str | None = None,
+        tls: Tls | None = None,
+        token_file: Path | str | None = None,
         **drafting: object,
     ) -> AsyncIterator[Agent]:
         """An agent for the verifier at HOST:PORT; further arguments are the fields of `Drafting`. With an `experiment`
         a share of the requests is drafted another way. `state` is a file (there may be none yet) that holds what
-        earlier agents have learned; what this one has learned is in it when the agent is closed.
+        earlier agents have learned; what this one has learned is in it when the agent is closed. With `tls` the
+        connection is encrypted and the verifier proves who it is; `token_file` holds the token that it asks for.
 
-        Raises VERIFIER_UNREACHABLE, VOCABULARY_MISMATCH, USAGE, FILE_UNREADABLE, and what loading the drafter raises.
+        Raises VERIFIER_UNREACHABLE, UNAUTHENTICATED, VOCABULARY_MISMATCH, USAGE, FILE_UNREADABLE, and what loading the
+        drafter raises.
         """
         try:
             how = Drafting(drafter=drafter, **drafting)  # type: ignore[arg-type]
@@ -83,7 +88,7 @@ class Agent:
         arms = Arms(how, experiment)
         path = None if state is None else Path(state)
         experience = Experience() if path is None else await asyncio.to_thread(Experience.load, path)
-        client = VerifierClient(verifier)
+        client = VerifierClient(verifier, access=await asyncio.to_thread(read_access, tls, token_file))
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
             info = await client.get_info()

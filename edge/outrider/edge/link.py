@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
+from outrider.edge.access import Access
 from outrider.shared.convert import cloud_message_from_pb, edge_message_to_pb, info_from_pb
 from outrider.shared.errors import ERROR_DOMAIN, STATUS_DETAILS_KEY, OutriderError, Reason
 from outrider.shared.messages import CloudMessage, EdgeMessage, VerifierInfo
@@ -43,27 +44,36 @@ _FORMAT_FROM_PB = {
 class VerifierClient:
     """A channel to one verifier. Every call raises `OutriderError` with what the verifier or the network said."""
 
-    def __init__(self, address: str, *, own_connection: bool = False) -> None:
+    def __init__(self, address: str, *, own_connection: bool = False, access: Access | None = None) -> None:
         """`address` is HOST:PORT; nothing is connected yet. Clients of one process may share a connection unless one
-        asks for its own, which passes by any HTTP proxy.
+        asks for its own, which passes by any HTTP proxy. Raises USAGE for a token that others could read on its way.
         """
         self.address = address
+        access = access or Access()
+        if access.token and access.credentials is None and not is_loopback(address):
+            raise OutriderError(Reason.USAGE, f"a token goes to {address} over TLS only.")
+        self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else None
         # A proxy that the environment names cannot reach this machine's own loopback.
         proxy = ("grpc.enable_http_proxy", 0 if own_connection or is_loopback(address) else 1)
         pool = ("grpc.use_local_subchannel_pool", int(own_connection))
-        self._channel = grpc.aio.insecure_channel(address, options=(*_OPTIONS, proxy, pool))
+        options = (*_OPTIONS, proxy, pool)
+        if access.credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, access.credentials, options=options)
         self._stub: Any = pb_grpc.VerifierServiceStub(self._channel)
 
     async def get_info(self) -> VerifierInfo:
         """What the verifier serves."""
         try:
-            return info_from_pb(await self._stub.GetInfo(pb.GetInfoRequest(), timeout=CONNECT_TIMEOUT_S))
+            request = self._stub.GetInfo(pb.GetInfoRequest(), timeout=CONNECT_TIMEOUT_S, metadata=self._metadata)
+            return info_from_pb(await request)
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error, self.address) from None
 
     async def get_tokenizer(self) -> TokenizerAsset:
         """The target's tokenizer."""
-        call = self._stub.GetTokenizer(pb.GetTokenizerRequest(), timeout=TRANSFER_TIMEOUT_S)
+        call = self._stub.GetTokenizer(pb.GetTokenizerRequest(), timeout=TRANSFER_TIMEOUT_S, metadata=self._metadata)
         format_: TokenizerFormat | None = None
         data = bytearray()
         try:
@@ -85,7 +95,7 @@ class VerifierClient:
 
     def open_stream(self) -> GrpcEdgeLink:
         """A new `Decode` stream."""
-        return GrpcEdgeLink(self._stub.Decode(), self.address)
+        return GrpcEdgeLink(self._stub.Decode(metadata=self._metadata), self.address)
 
     async def close(self) -> None:
         """Close the channel and what runs over it."""
@@ -211,9 +221,20 @@ def _error(status: _Status, address: str) -> OutriderError:
     if reason is not None:
         text = f"The verifier at {address} says: {status.details}"
         return OutriderError(reason, text, from_peer=True, retry_after_s=retry_after_s)
-    unreachable = status.code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
-    reason = Reason.VERIFIER_UNREACHABLE if unreachable else Reason.PEER_VIOLATION
-    return OutriderError(reason, f"{address}: {status.code.name}: {status.details}")
+    return OutriderError(_reason_of_code(status), f"{address}: {status.code.name}: {status.details}")
+
+
+def _reason_of_code(status: _Status) -> Reason:
+    """What fits a status that something else than the verifier's own code has made."""
+    match status.code:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Reason.VERIFIER_UNREACHABLE
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return Reason.UNAUTHENTICATED
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in (status.details or ""):
+            return Reason.MESSAGE_TOO_LARGE
+        case _:
+            return Reason.PEER_VIOLATION
 
 
 def _details_of(trailers: Any) -> list[Any]:

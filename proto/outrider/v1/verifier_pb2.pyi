@@ -225,7 +225,7 @@ class Opened(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., committed_length: _Optional[int] = ..., hash: _Optional[int] = ..., window: _Optional[int] = ..., token_limit: _Optional[int] = ..., reused_length: _Optional[int] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("base", "accepted_node", "tokens", "committed_length", "hash", "checked_count", "queue_ns", "pass_ns", "load_percent", "gaps")
+    __slots__ = ("base", "accepted_node", "tokens", "committed_length", "hash", "checked_count", "queue_ns", "pass_ns", "load_percent", "gaps", "padding")
     BASE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_NODE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +236,7 @@ class Commit(_message.Message):
     PASS_NS_FIELD_NUMBER: _ClassVar[int]
     LOAD_PERCENT_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     base: int
     accepted_node: int
     tokens: _containers.RepeatedScalarFieldContainer[int]
@@ -246,7 +247,8 @@ class Commit(_message.Message):
     pass_ns: int
     load_percent: int
     gaps: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, base: _Optional[int] = ..., accepted_node: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., committed_length: _Optional[int] = ..., hash: _Optional[int] = ..., checked_count: _Optional[int] = ..., queue_ns: _Optional[int] = ..., pass_ns: _Optional[int] = ..., load_percent: _Optional[int] = ..., gaps: _Optional[_Iterable[float]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, base: _Optional[int] = ..., accepted_node: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., committed_length: _Optional[int] = ..., hash: _Optional[int] = ..., checked_count: _Optional[int] = ..., queue_ns: _Optional[int] = ..., pass_ns: _Optional[int] = ..., load_percent: _Optional[int] = ..., gaps: _Optional[_Iterable[float]] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("reason", "passes", "prefill_passes")

@@ -35,6 +35,8 @@ class Reason(StrEnum):
     FEATURE_UNSUPPORTED = "FEATURE_UNSUPPORTED"
     SESSION_IDLE = "SESSION_IDLE"
     CAPACITY_EXHAUSTED = "CAPACITY_EXHAUSTED"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     INTERNAL = "INTERNAL"
     PEER_VIOLATION = "PEER_VIOLATION"
     VERIFIER_UNREACHABLE = "VERIFIER_UNREACHABLE"
@@ -78,11 +80,15 @@ ERROR_TABLE: dict[Reason, ErrorSpec] = {
     Reason.FEATURE_UNSUPPORTED: ErrorSpec("UNIMPLEMENTED", 3, "A required feature is not supported here."),
     Reason.SESSION_IDLE: ErrorSpec("ABORTED", 3, "Nothing was asked for so long that the session was ended."),
     Reason.CAPACITY_EXHAUSTED: ErrorSpec("RESOURCE_EXHAUSTED", 3, "All sessions are taken; try again later."),
+    Reason.UNAUTHENTICATED: ErrorSpec("UNAUTHENTICATED", 3, "The verifier does not know the caller."),
+    Reason.MESSAGE_TOO_LARGE: ErrorSpec("RESOURCE_EXHAUSTED", 3, "A message is larger than the other side takes."),
     Reason.INTERNAL: ErrorSpec("INTERNAL", 3, "Internal error."),
     Reason.PEER_VIOLATION: ErrorSpec("INTERNAL", 3, "The verifier broke the protocol."),
     Reason.VERIFIER_UNREACHABLE: ErrorSpec("UNAVAILABLE", 4, "The verifier cannot be reached."),
     Reason.VERIFIER_START_FAILED: ErrorSpec("UNAVAILABLE", 4, "The private verifier did not start."),
-    Reason.LISTEN_NOT_LOOPBACK: ErrorSpec("FAILED_PRECONDITION", 2, "Only loopback may be listened on."),
+    Reason.LISTEN_NOT_LOOPBACK: ErrorSpec(
+        "FAILED_PRECONDITION", 2, "Beyond loopback only TLS and callers that are known will do."
+    ),
     Reason.PORT_IN_USE: ErrorSpec("UNAVAILABLE", 2, "The port is in use."),
     Reason.VOCABULARY_MISMATCH: ErrorSpec("FAILED_PRECONDITION", 5, "Draft and target vocabularies differ."),
     Reason.DRAFTER_UNUSABLE: ErrorSpec("FAILED_PRECONDITION", 5, "The drafter cannot be used."),

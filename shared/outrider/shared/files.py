@@ -1,4 +1,4 @@
-"""Writes files in one step: whoever reads sees the old one or the new one, whole."""
+"""Writes files in one step: whoever reads sees the old one or the new one, whole. And tells when one has changed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+
+def stamp_of(*paths: Path) -> Stamp:
+    """What is different once one of the files has been written or replaced; a file that is not there has one too."""
+    return tuple(map(_stamp_of_one, paths))
+
+
+def _stamp_of_one(path: Path) -> tuple[int, int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    # A clock's tick may hold two writes; what replaces a file has another inode.
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def write_whole(path: Path, data: bytes | str) -> None:

@@ -7,15 +7,18 @@ import contextlib
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from outrider.cloud.scheduler import PassLimits
-from outrider.cloud.server import ServerConfig, check_loopback, check_port_is_free, running_server
+from outrider.cloud.server import ServerConfig, check_files, check_port_is_free, check_reach, running_server
 from outrider.cloud.session import PATIENT_RUN_AHEAD, SessionLimits
 from outrider.cloud.target import EngineTarget
 from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, make_engine, revision_of
+from outrider.cloud.tls import ServerTls
+from outrider.cloud.tokens import new_token as make_token
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.shared.cli import EXIT_INTERRUPTED, JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
@@ -23,7 +26,24 @@ from outrider.shared.errors import OutriderError, Reason
 
 def verifier(
     target: Annotated[str, typer.Option(help=f"The target model: {FORMS}.")] = DEFAULT_TARGET,
-    listen: Annotated[str, typer.Option(help="HOST:PORT on loopback; port 0 picks a free one.")] = "127.0.0.1:7071",
+    listen: Annotated[str, typer.Option(help="HOST:PORT; port 0 picks a free one.")] = "127.0.0.1:7071",
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The verifier's certificate (PEM); read again when it changes.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Only clients with a certificate of these authorities get in.")
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Calls need a token of this file; read again when it changes."),
+    ] = None,
+    new_token: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Print a new token and its line for --tokens, and exit.")
+    ] = None,
+    pad_commits: Annotated[
+        bool, typer.Option("--pad-commits", help="Make commits equally long: sizes then tell no accept counts.")
+    ] = False,
     numerics: Annotated[
         Literal["exact", "fast"] | None,
         typer.Option(
@@ -80,7 +100,16 @@ def verifier(
 
     The first line on standard output, once all is ready, says where it listens.
     """
-    check_loopback(listen)
+    if new_token is not None:
+        return _print_token(new_token, json)
+    server_config = ServerConfig(
+        listen=listen,
+        reflection=reflection,
+        tls=_tls(tls_cert, tls_key, tls_client_ca),
+        tokens=tokens,
+        pad_commits=pad_commits,
+    )
+    check_reach(server_config)
     run_ahead = _max_run_ahead(pace, max_run_ahead)
     target_config = TargetConfig(
         spec=target,
@@ -101,7 +130,6 @@ def verifier(
         ),
         revision=revision_of(target),
     )
-    server_config = ServerConfig(listen=listen, reflection=reflection)
     return asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
 
 
@@ -112,6 +140,26 @@ def _max_run_ahead(pace: str, given: int | None) -> int:
     if given is not None:
         raise OutriderError(Reason.USAGE, f"--max-run-ahead {given} is for --pace eager, not for {pace}.")
     return PATIENT_RUN_AHEAD
+
+
+def _print_token(name: str, as_json: bool) -> int:
+    """Print a token, for the device, and the line that lets it in; neither is kept."""
+    made = make_token(name)
+    if as_json:
+        print_json({"token": made.token, "line": made.line})
+    else:
+        print(f"token for the device:  {made.token}\nline for --tokens:     {made.line}")
+    return 0
+
+
+def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
+    """What the three options say; raises USAGE where one needs another."""
+    if cert is not None and key is not None:
+        return ServerTls(cert, key, client_ca)
+    for name, value in (("--tls-cert", cert), ("--tls-key", key), ("--tls-client-ca", client_ca)):
+        if value is not None:
+            raise OutriderError(Reason.USAGE, f"{name} {str(value)!r}: expected --tls-cert and --tls-key with it.")
+    return None
 
 
 async def _serve(
@@ -134,6 +182,7 @@ async def _serve(
     if stop_with_stdin:
         _stop_at_end_of_stdin(stop)
     check_port_is_free(server_config.listen)
+    await asyncio.to_thread(check_files, server_config)
     target = await EngineTarget.load(lambda: make_engine(target_config))
     served = Verifier(target, config)
     async with running_server(served, server_config) as port:

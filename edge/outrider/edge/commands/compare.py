@@ -108,7 +108,11 @@ async def _compare(
 ) -> int:
     rows: list[dict[str, Any]] = []
     alone = DraftingOptions(drafter="none")
-    async with verifier.address() as address, connect(address, alone) as target, connect(address, drafting) as agent:
+    async with (
+        verifier.address() as address,
+        connect(address, verifier, alone) as target,
+        connect(address, verifier, drafting) as agent,
+    ):
         for prompt in prompts:
             row = await _compare_one(prompt, target, agent, sampling)
             rows.append(row)

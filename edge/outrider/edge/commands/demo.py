@@ -74,7 +74,11 @@ async def _demo(
     out.print("Starting the verifier with the target model in a process of its own ...")
     rows: list[dict[str, Any]] = []
     alone = DraftingOptions(drafter="none")
-    async with verifier.address() as address, connect(address, alone) as target, connect(address, drafting) as agent:
+    async with (
+        verifier.address() as address,
+        connect(address, verifier, alone) as target,
+        connect(address, verifier, drafting) as agent,
+    ):
         out.print(
             f"[bold]{agent.draft_model}[/bold] guesses in this process, [bold]{agent.info.model}[/bold] decides at "
             f"{address} (numerics {agent.info.numerics}).\n"

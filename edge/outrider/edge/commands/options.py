@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from outrider.edge.access import Tls
 from outrider.edge.agent import Agent
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
 from outrider.edge.drafting import CONTROLS, Drafting
@@ -146,15 +147,40 @@ class VerifierOptions:
     context: Annotated[
         int | None, typer.Option(help="Context length of the private verifier.", show_default="2048")
     ] = None
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and have the verifier prove who it is.")] = False
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Authorities (PEM) that may vouch for it.", show_default="public ones"),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This device's certificate (PEM), for a verifier that asks.")
+    ] = None
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The bearer token for a verifier that asks.")
+    ] = None
 
     def private_arguments(self) -> list[str]:
         """What a private verifier is started with, beside where it listens."""
         given = {"--target": self.target, "--numerics": self.numerics, "--context": self.context}
         return [part for name, value in given.items() if value is not None for part in (name, str(value))]
 
+    def access(self) -> dict[str, Any]:
+        """Arguments of `Agent.connect` that say how to get in; raises USAGE for options that lack another."""
+        files = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
+        given = [name for name, value in files.items() if value is not None]
+        if given and not self.tls:
+            raise OutriderError(Reason.USAGE, f"{given[0]}: expected --tls with it.")
+        if (self.tls or self.token_file is not None) and self.verifier is None:
+            name = "--tls" if self.tls else "--token-file"
+            raise OutriderError(Reason.USAGE, f"{name} is for --verifier; a private verifier is reached without.")
+        tls = Tls(self.tls_ca, self.tls_cert, self.tls_key) if self.tls else None
+        return {"tls": tls, "token_file": self.token_file}
+
     @contextlib.asynccontextmanager
     async def address(self) -> AsyncIterator[str]:
-        """HOST:PORT of the verifier to use; raises USAGE for options that only a private one could heed."""
+        """HOST:PORT of the verifier to use; raises USAGE for options that do not belong together."""
+        self.access()
         arguments = self.private_arguments()
         if self.verifier is not None:
             if arguments:
@@ -171,15 +197,15 @@ async def connected_agent(
     verifier: VerifierOptions, drafting: DraftingOptions, experiment: Experiment | None
 ) -> AsyncIterator[Agent]:
     """An agent as the groups of options describe it."""
-    async with verifier.address() as address, connect(address, drafting, experiment) as agent:
+    async with verifier.address() as address, connect(address, verifier, drafting, experiment) as agent:
         yield agent
 
 
 def connect(
-    address: str, drafting: DraftingOptions, experiment: Experiment | None = None
+    address: str, verifier: VerifierOptions, drafting: DraftingOptions, experiment: Experiment | None = None
 ) -> contextlib.AbstractAsyncContextManager[Agent]:
-    """An agent for the verifier at `address`."""
-    how = dataclasses.asdict(drafting.make())
+    """An agent for the verifier at `address`, which is the one that `verifier` means."""
+    how = dataclasses.asdict(drafting.make()) | verifier.access()
     return Agent.connect(address, experiment=experiment, state=drafting.state, **how)
 
 

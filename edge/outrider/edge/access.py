@@ -1,0 +1,64 @@
+"""What opens the way to a verifier that asks: TLS, a certificate of the device's own, a bearer token. All from files,
+never from a command line that others on the machine can read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.tls_files import read_authorities, read_pair
+
+MAX_TOKEN_LENGTH = 512
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files: `ca` of the authorities that may vouch for the verifier (None: the public ones that gRPC knows), and,
+    where the verifier asks devices for one, `cert` and `key` of this device.
+    """
+
+    ca: Path | str | None = None
+    cert: Path | str | None = None
+    key: Path | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What has been read of it; without `credentials` the connection is plain."""
+
+    credentials: grpc.ChannelCredentials | None = None
+    token: str = field(default="", repr=False)
+
+
+def read_access(tls: Tls | None, token_file: Path | str | None) -> Access:
+    """Read what the files hold; raises FILE_UNREADABLE, or USAGE for a certificate without its key."""
+    token = "" if token_file is None else _read_token(Path(token_file))
+    return Access(None if tls is None else _credentials(tls), token)
+
+
+def _credentials(tls: Tls) -> grpc.ChannelCredentials:
+    authorities = None if tls.ca is None else read_authorities(Path(tls.ca))
+    if tls.cert is None and tls.key is None:
+        return grpc.ssl_channel_credentials(authorities)
+    if tls.cert is None or tls.key is None:
+        raise OutriderError(Reason.USAGE, "a device's certificate and its key come together.")
+    cert, key = read_pair(Path(tls.cert), Path(tls.key))
+    return grpc.ssl_channel_credentials(authorities, key, cert)
+
+
+def _read_token(path: Path) -> str:
+    try:
+        with path.open("rb") as handle:
+            token = handle.read(MAX_TOKEN_LENGTH + 3).strip().decode("ascii", "replace")
+    except OSError as error:
+        raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error.strerror}.") from None
+    if len(token) > MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token):
+        # Not what it holds.
+        raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: expected one token and nothing else.")
+    return token
