@@ -158,7 +158,7 @@ def test_what_is_left_of_a_kept_prefix_is_read_with_the_first_token() -> None:
         verifier = Verifier(target, VerifierConfig())
         async with verifier.running(), MemoryPort.listening(verifier) as port:
             first = await speak(port, TASK.request(), EAGER)
-            session_id = next(iter(verifier._parked))
+            session_id = next(iter(verifier._parking._places))
             before = len(target.passes)
             longer = (*TASK.request().prompt_ids, *first.tokens, 65, 66, 67)
             request = replace(TASK.request(), prompt_ids=longer, prefix_of=session_id)

@@ -41,7 +41,7 @@ class PassLimits:
 class Scheduler:
     """Runs passes for as long as its task lives.
 
-    `on_idle_slot` is called with each session that has ended and is in no pass any more.
+    `on_idle_slot` is called with each session that has ended or is suspended, and is in no pass any more.
     """
 
     def __init__(self, target: Target, limits: PassLimits, on_idle_slot: Callable[[Session], None]) -> None:
@@ -52,6 +52,9 @@ class Scheduler:
         self._on_idle_slot = on_idle_slot
         self._line = Line()
         self._wake = asyncio.Event()
+        self._is_paused = False
+        # Held while a pass runs.
+        self._passing = asyncio.Lock()
         self.passes = 0
 
     def add(self, session: Session) -> None:
@@ -74,9 +77,19 @@ class Scheduler:
             self._want(session, self._now())
         self._wake.set()
 
+    def keep(self, session: Session) -> None:
+        """A session that was about to leave stays: it has a stream again."""
+        session.released = False
+        self.wake(session)
+
+    async def pause(self) -> None:
+        """Begin no further pass; returns when the running one has ended and its sessions have its results."""
+        self._is_paused = True
+        async with self._passing:
+            pass
+
     def end(self, session: Session) -> None:
-        """Give the slot of a finished session back: now, or when the pass it is in has ended."""
-        assert session.finished
+        """Let go of a session whose stream has ended: now, or when the pass it is in has ended."""
         session.released = True
         if not session.in_pass and session in self._line:
             self._line.leave(session)
@@ -91,7 +104,8 @@ class Scheduler:
             if hold_s == 0:
                 batch = self._collect()
                 if batch:
-                    await self._run_pass(batch)
+                    async with self._passing:
+                        await self._run_pass(batch)
                     # Let what arrived during the pass be read before the next one is packed.
                     await asyncio.sleep(0)
                 continue
@@ -101,6 +115,8 @@ class Scheduler:
 
     def _hold_s(self) -> float | None:
         """For how long to wait for further guesses: 0 if somebody is not to be kept, None if no pass is wanted."""
+        if self._is_paused:
+            return None
         now_s = self._now()
         while (fresh := self._line.next_fresh) is not None and fresh[1] - now_s <= LEAST_S:
             self._want(fresh[0], min(fresh[1], now_s))

@@ -1,5 +1,6 @@
 """The verifier's side of one answer: its tree, its text, and what it wants from the next pass. A state machine without
-clock, wire or tasks of its own; messages for the edge go to `outbox`.
+clock, wire or tasks of its own; messages for the edge go to the `outbox` of the stream that it is attached to. A session
+without a stream is suspended: its text stays, nothing of it runs.
 """
 
 from __future__ import annotations
@@ -12,9 +13,20 @@ from outrider.cloud.target import PassWork
 from outrider.cloud.targets.base import ROOT_PARENT, SlotRows
 from outrider.cloud.targets.contract import side_branches
 from outrider.cloud.walk import WalkResult, WalkRules
-from outrider.shared.errors import OutriderError
+from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.lookup import LookupIndex
-from outrider.shared.messages import CloudMessage, Commit, Finished, FinishReason, Grow, Open, Opened
+from outrider.shared.messages import (
+    CloudMessage,
+    Commit,
+    Finished,
+    FinishReason,
+    GoAway,
+    Grow,
+    Open,
+    Opened,
+    Resume,
+    TokenHash,
+)
 from outrider.shared.sampling.choose import Chooser
 from outrider.shared.token_tree import NO_NODE, Snapshot, VerifierTree
 from outrider.shared.vocabulary import Vocabulary
@@ -52,6 +64,10 @@ class PassTiming:
     load_percent: int
 
 
+Outbox = asyncio.Queue[CloudMessage | OutriderError | None]
+"""What one stream is to send; an error ends it, and None does without a word."""
+
+
 class Session:
     """One answer being decoded in one slot of the target."""
 
@@ -61,7 +77,8 @@ class Session:
         """`end` is the answer length at which it is complete; the request has been checked."""
         self.session_id = session_id
         self.slot = slot
-        self.outbox: asyncio.Queue[CloudMessage | OutriderError | None] = asyncio.Queue()
+        self.outbox: Outbox | None = None
+        self.attempt = 0
         self.finished = False
         self.in_pass = False
         self.cache_is_sound = True
@@ -81,6 +98,11 @@ class Session:
         self._sequence = [*request.prompt_ids, *request.committed_ids]
         self._run_to = 0
         self._guesses = False
+        self._failed = False
+        self._finished: Finished | None = None
+        # Streams so far, and on which of them the running pass began.
+        self._streams = self._pass_stream = 0
+        self._prompt_length = len(request.prompt_ids)
         self._prefill_queue_ns = self._prefill_pass_ns = 0
         self._snapshot = Snapshot((), ())
         self._pass_tokens: tuple[int, ...] = ()
@@ -113,16 +135,57 @@ class Session:
         """Whether a single pass can take in all of its text that is not cached."""
         return len(self._sequence) - cached_length <= self._limits.prefill_chunk
 
-    def opened(self, reused_length: int) -> Opened:
-        """The answer to Open."""
-        return Opened(
-            session_id=self.session_id,
-            committed_length=self._tree.committed_length,
-            hash=self._tree.hash,
-            window=self._limits.window,
-            token_limit=self._rules.end,
-            reused_length=reused_length,
+    @property
+    def is_resumable(self) -> bool:
+        """Whether another stream may go on with it, if only to hear that it has finished."""
+        return not self._failed
+
+    def knows(self, request: Resume) -> bool:
+        """Whether what the resuming edge has is a beginning of this answer's text."""
+        if request.committed_length > self._tree.committed_length:
+            return False
+        known = TokenHash(self._sequence[: self._prompt_length + request.committed_length])
+        return known.value == request.hash
+
+    def attach(self, reused_length: int, resume: Resume | None = None) -> Outbox:
+        """Begin a stream, in place of the one there is, whose end is told. Returns what the new one is to send."""
+        if self.outbox is not None:
+            self.outbox.put_nowait(OutriderError(Reason.SUPERSEDED))
+        known_length = self._tree.committed_length
+        if resume is not None:
+            self.attempt, known_length = resume.attempt, resume.committed_length
+            self._restart(known_length)
+        self._streams += 1
+        self.outbox = Outbox()
+        missing = self._tree.committed[known_length:]
+        self.outbox.put_nowait(
+            Opened(
+                session_id=self.session_id,
+                committed_length=self._tree.committed_length,
+                hash=self._tree.hash,
+                window=self._limits.window,
+                token_limit=self._rules.end,
+                reused_length=reused_length,
+                missing_ids=tuple(missing),
+            )
         )
+        if self._finished is not None:
+            self.outbox.put_nowait(self._finished)
+        return self.outbox
+
+    def suspend(self) -> None:
+        """Its stream has ended without Close: drop what was proposed on it and wait for another one."""
+        self.outbox = None
+        self._restart(self._tree.committed_length)
+
+    def _restart(self, base: int) -> None:
+        self._tree.restart(base)
+        self._run_to = 0
+        self._guesses = False
+
+    def _say(self, message: CloudMessage | OutriderError | None) -> None:
+        if self.outbox is not None:
+            self.outbox.put_nowait(message)
 
     def grow(self, message: Grow) -> None:
         """Take nodes and credit in; after the end they are ignored. Raises what `VerifierTree.grow` raises, and
@@ -148,6 +211,7 @@ class Session:
         if len(missing) > chunk or not self.has_work:
             read = missing[:-1][:chunk]
             return PassWork(SlotRows(self.slot, read, want_logits=False)) if read else None
+        self._pass_stream = self._streams
         if len(missing) > 1:
             # An engine may compute all of that once more for each side branch.
             tokens, parents = self._nodes(chunk - len(missing), 0)
@@ -178,7 +242,10 @@ class Session:
         tokens = [self._pass_tokens[index] for index in result.path]
         tokens += [] if result.correction is None else [result.correction]
         # What the verifier looked up itself has no id: to the edge those are tokens like the correction.
-        accepted = [self._snapshot.nodes[index] for index in result.path if index < len(self._snapshot.nodes)]
+        # Neither has what came on a stream that has ended since.
+        is_current = self._pass_stream == self._streams and self.outbox is not None
+        nodes = self._snapshot.nodes if is_current else ()
+        accepted = [nodes[index] for index in result.path if index < len(nodes)]
         corrections = tokens[len(accepted) :]
         base = self._tree.committed_length
         self._tree.advance(tokens)
@@ -188,14 +255,14 @@ class Session:
                 self._index.read(token, learn=True)
         if self.finished:
             return
-        self.outbox.put_nowait(
+        self._say(
             Commit(
                 base=base,
                 accepted_node=accepted[-1].node_id if accepted else NO_NODE,
                 tokens=tuple(corrections),
                 committed_length=self._tree.committed_length,
                 hash=self._tree.hash,
-                checked_count=self._checked_count(result),
+                checked_count=self._checked_count(result) if is_current else 0,
                 # The first commit carries the time of the prompt's passes as well.
                 queue_ns=timing.queue_ns + self._prefill_queue_ns,
                 pass_ns=timing.pass_ns + self._prefill_pass_ns,
@@ -216,13 +283,22 @@ class Session:
         """End the answer; a second call does nothing."""
         if not self.finished:
             self.finished = True
-            self.outbox.put_nowait(Finished(reason, self.passes, self.prefill_passes))
+            self._finished = Finished(reason, self.passes, self.prefill_passes)
+            self._say(self._finished)
 
-    def fail(self, error: OutriderError | None) -> None:
-        """End the stream with `error`, or (None) without a word because the edge has gone."""
+    def fail(self, error: OutriderError) -> None:
+        """End the answer, and the stream with `error`."""
         if not self.finished:
-            self.finished = True
-            self.outbox.put_nowait(error)
+            self.finished = self._failed = True
+            self._say(error)
+
+    def hang_up(self) -> None:
+        """End the stream, after what it is still to send; the answer may go on over another one."""
+        self._say(None)
+
+    def go_away(self) -> None:
+        """Tell the edge that the verifier is about to stop."""
+        self._say(GoAway(self.session_id))
 
     def check_integrity(self) -> None:
         """Assert the invariants of the tree and of the text."""

@@ -1,5 +1,6 @@
-"""The verifier: opens sessions within its capacity, gives each a slot of the target, and keeps the cached prefix of
-ended ones until the slot is needed. Plain asyncio over a link; the transport is somebody else's.
+"""The verifier: opens sessions within its capacity, gives each a slot of the target, lets streams that broke be resumed,
+and keeps the cached prefix of ended sessions until the slot is needed. Plain asyncio over a link; the transport is
+somebody else's.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from outrider.cloud.incidents import internal_error
+from outrider.cloud.parking import Parking, ParkingLimits
 from outrider.cloud.principal import ANONYMOUS, Principal
 from outrider.cloud.scheduler import PassLimits, Scheduler
-from outrider.cloud.session import Session, SessionLimits
+from outrider.cloud.session import Outbox, Session, SessionLimits
 from outrider.cloud.target import Target
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.ids import common_length
@@ -28,6 +29,7 @@ from outrider.shared.messages import (
     Grow,
     Limits,
     Open,
+    Resume,
     VerifierInfo,
 )
 from outrider.shared.tokenizer_asset import TokenizerAsset
@@ -43,20 +45,12 @@ MAX_STOP_IDS = 256
 
 @dataclass(frozen=True, slots=True)
 class VerifierConfig:
-    """What the operator sets, for passes and for each session."""
+    """What the operator sets, for passes, for each session, and for those without a stream."""
 
     passes: PassLimits = field(default_factory=PassLimits)
     session: SessionLimits = field(default_factory=SessionLimits)
+    parking: ParkingLimits = field(default_factory=ParkingLimits)
     revision: str = ""
-
-
-@dataclass(slots=True)
-class _Parked:
-    """A slot whose session has ended and whose cache a later session of the same principal may take over."""
-
-    slot: int
-    sequence: list[int]
-    principal: Principal | None
 
 
 class Verifier:
@@ -67,13 +61,16 @@ class Verifier:
         self._config = config
         self._scheduler = Scheduler(target, config.passes, self._release)
         self._free = list(range(target.spec.max_slots))[::-1]
-        self._parked: OrderedDict[str, _Parked] = OrderedDict()
-        # In order: what is done to all of them is done in one order in every run.
+        self._parking = Parking(config.parking, self._free_slot)
+        # Those with a stream or in a pass, in order: what is done to all of them is done in one order in every run.
         self._sessions: dict[Session, Principal] = {}
         self._unsound_slots: set[int] = set()
         self._tokenizer_digest = hashlib.sha256(target.tokenizer_asset.data).hexdigest()
         self._dead = asyncio.Event()
         self._slot_freed = asyncio.Event()
+        self._is_draining = False
+        self._streams = 0
+        self._quiet = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -85,7 +82,29 @@ class Verifier:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            self._parking.clear()
             await self._target.close()
+
+    async def drain(self, limit_s: float) -> None:
+        """Stop serving in peace: take no new streams, tell all edges to go elsewhere, let the running pass give them its
+        tokens, end their streams. Returns when they have ended, or after `limit_s` seconds.
+        """
+        self._is_draining = True
+        for session in self._sessions:
+            session.go_away()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._scheduler.pause()
+                for session in list(self._sessions):
+                    session.hang_up()
+                while self._streams:
+                    self._quiet.clear()
+                    await self._quiet.wait()
+
+    @property
+    def unused_slots(self) -> int:
+        """Slots whose session has ended or is suspended, or that have none."""
+        return len(self._free) + len(self._parking)
 
     async def dead(self) -> None:
         """Wait until no pass can run any more: after a fault in the scheduler itself, or at the end."""
@@ -124,8 +143,17 @@ class Verifier:
     async def serve(self, link: CloudLink, principal: Principal = ANONYMOUS) -> None:
         """Serve one stream from its first message to its end; raises `OutriderError` where the edge is to be told.
 
-        The cache of a session that has ended is left for another one of the same principal to take over.
+        A session whose stream ends without Close is suspended; the cache of one that has ended is left for another one
+        of the same principal to take over.
         """
+        self._streams += 1
+        try:
+            await self._serve(link, principal)
+        finally:
+            self._streams -= 1
+            self._quiet.set()
+
+    async def _serve(self, link: CloudLink, principal: Principal) -> None:
         try:
             async with asyncio.timeout(self._config.session.open_limit_s):
                 request = await link.receive()
@@ -133,16 +161,19 @@ class Verifier:
             raise OutriderError(Reason.OPEN_EXPECTED, "no complete Open in time.") from None
         if request is None:
             return
-        if not isinstance(request, Open):
-            raise OutriderError(Reason.OPEN_EXPECTED, f"got {type(request).__name__}.")
-        session = await self._open(request, principal)
-        reader = asyncio.create_task(self._read(link, session), name=f"read-{session.session_id}")
+        match request:
+            case Open():
+                session, outbox = await self._open(request, principal)
+            case Resume():
+                session, outbox = self._resume(request, principal)
+            case _:
+                raise OutriderError(Reason.OPEN_EXPECTED, f"got {type(request).__name__}.")
+        reader = asyncio.create_task(self._read(link, session, outbox), name=f"read-{session.session_id}")
         try:
             try:
-                await self._write(link, session)
+                await self._write(link, session, outbox)
             finally:
-                session.fail(None)
-                self._scheduler.end(session)
+                self._leave(session, outbox)
             # The edge may be writing; a stream that ends under its pen would cost it the last messages.
             await asyncio.wait([reader], timeout=LINGER_S)
         finally:
@@ -150,12 +181,19 @@ class Verifier:
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
 
-    async def _write(self, link: CloudLink, session: Session) -> None:
+    def _leave(self, session: Session, outbox: Outbox) -> None:
+        """A stream is over. If no other one has taken its session over, that has ended or is suspended."""
+        if session.outbox is outbox:
+            session.suspend()
+            if session in self._sessions:
+                self._scheduler.end(session)
+
+    async def _write(self, link: CloudLink, session: Session, outbox: Outbox) -> None:
         """Send what the session says, until it has said its last word; raises its error if it failed."""
         while True:
             try:
                 async with asyncio.timeout(self._config.session.idle_limit_s):
-                    message = await session.outbox.get()
+                    message = await outbox.get()
             except TimeoutError:
                 if session.has_work:
                     continue
@@ -169,43 +207,52 @@ class Verifier:
                     await link.send(message)
             except TimeoutError:
                 raise OutriderError(Reason.SESSION_IDLE, "the edge does not read what it is sent.") from None
-            if session.finished and session.outbox.empty():
+            if session.finished and outbox.empty():
                 return
 
-    async def _read(self, link: CloudLink, session: Session) -> None:
-        """Take the edge's messages in until the stream ends."""
+    async def _read(self, link: CloudLink, session: Session, outbox: Outbox) -> None:
+        """Take the edge's messages in until the stream ends or another one has taken the session over."""
         try:
             while True:
-                match await link.receive():
+                message = await link.receive()
+                if session.outbox is not outbox:
+                    return
+                match message:
                     case Grow() as grow:
                         session.grow(grow)
                     case Close():
                         session.finish(FinishReason.CANCELLED)
-                    case Open():
-                        raise OutriderError(Reason.OPEN_INVALID, "a second Open on one stream.")
+                    case Open() | Resume():
+                        raise OutriderError(Reason.OPEN_INVALID, f"{type(message).__name__} on an open stream.")
                     case None:
-                        session.fail(None)
+                        outbox.put_nowait(None)
                         return
                 self._scheduler.wake(session)
         except OutriderError as error:
-            session.fail(error)
+            if session.outbox is outbox:
+                session.fail(error)
         except Exception as error:
-            session.fail(internal_error("reading failed", error))
+            if session.outbox is outbox:
+                session.fail(internal_error("reading failed", error))
 
     def _on_scheduler_end(self, task: asyncio.Task[None]) -> None:
         """Tell everybody if the scheduler has died of a fault; otherwise it was told to end."""
         self._dead.set()
         error = None if task.cancelled() else task.exception()
         for session in list(self._sessions):
-            session.fail(internal_error("scheduler failed", error) if error else None)
+            if error is None:
+                session.hang_up()
+            else:
+                session.fail(internal_error("scheduler failed", error))
 
-    async def _open(self, request: Open, principal: Principal) -> Session:
+    async def _open(self, request: Open, principal: Principal) -> tuple[Session, Outbox]:
+        self._check_serving()
         end = self._check(request)
         await self._wait_for_ending_session()
         slot, reused_length = self._take_slot(request, principal)
         session = Session(secrets.token_hex(16), slot, request, self._target.vocabulary, end, self._config.session)
         self._sessions[session] = principal
-        session.outbox.put_nowait(session.opened(reused_length))
+        outbox = session.attach(reused_length)
         try:
             # A rewind waits for the running pass; most slots need none.
             if slot in self._unsound_slots or self._target.cached_length(slot) != reused_length:
@@ -213,17 +260,46 @@ class Verifier:
                 self._unsound_slots.discard(slot)
         except BaseException:
             session.cache_is_sound = False
-            session.fail(None)
+            session.suspend()
             self._release(session)
             raise
         self._scheduler.add(session)
-        return session
+        return session, outbox
+
+    def _resume(self, request: Resume, principal: Principal) -> tuple[Session, Outbox]:
+        """Let a new stream take a session over. One that is not the caller's, is gone, or has another text than the edge
+        is not found; it can be opened anew. An attempt that is not the latest is SUPERSEDED.
+        """
+        self._check_serving()
+        session = self._parking.find(request.session_id, principal)
+        is_parked = session is not None
+        if session is None:
+            found = (s for s, owner in self._sessions.items() if s.session_id == request.session_id)
+            session = next((s for s in found if self._sessions[s] == principal), None)
+        if session is None or not session.is_resumable or not session.knows(request):
+            raise OutriderError(Reason.SESSION_NOT_FOUND)
+        if request.attempt <= session.attempt:
+            raise OutriderError(Reason.SUPERSEDED, f"attempt {request.attempt}, after attempt {session.attempt}.")
+        cached_length = self._target.cached_length(session.slot)
+        outbox = session.attach(min(cached_length, len(session.sequence) - 1), request)
+        if is_parked:
+            self._parking.take(session)
+            self._sessions[session] = principal
+            self._scheduler.add(session)
+        else:
+            self._scheduler.keep(session)
+        return session, outbox
+
+    def _check_serving(self) -> None:
+        """Raise DRAINING or INTERNAL for a verifier that takes no streams any more."""
+        if self._is_draining:
+            raise OutriderError(Reason.DRAINING, retry_after_s=RETRY_AFTER_S)
+        if self._dead.is_set():
+            raise OutriderError(Reason.INTERNAL, "The verifier has stopped serving.")
 
     def _check(self, request: Open) -> int:
         """Refuse what cannot be served; returns the answer length at which the answer is complete."""
         vocabulary = self._target.vocabulary
-        if self._dead.is_set():
-            raise OutriderError(Reason.INTERNAL, "The verifier has stopped serving.")
         unknown = sorted(set(request.required_features[:MAX_REQUIRED_FEATURES]) - set(FEATURES))
         if unknown or len(request.required_features) > MAX_REQUIRED_FEATURES:
             raise OutriderError(
@@ -260,22 +336,23 @@ class Verifier:
         """With no slot to give but a session that has ended and is still in a pass, wait a moment for its slot."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ENDING_SESSION_WAIT_S):
-                while not self._free and not self._parked and any(s.released for s in self._sessions):
+                while not self.unused_slots and any(s.released for s in self._sessions):
                     self._slot_freed.clear()
                     await self._slot_freed.wait()
 
     def _take_slot(self, request: Open, principal: Principal) -> tuple[int, int]:
         """A slot for a new session and how much of its cache is of use; raises CAPACITY_EXHAUSTED."""
-        parked = self._parked.get(request.prefix_of)
-        if parked is not None and parked.principal == principal:
-            del self._parked[request.prefix_of]
+        earlier = self._parking.find(request.prefix_of, principal)
+        if earlier is not None and earlier.finished:
+            self._parking.take(earlier)
             sequence = [*request.prompt_ids, *request.committed_ids]
-            usable = min(self._target.cached_length(parked.slot), len(sequence) - 1)
-            return parked.slot, min(usable, common_length(parked.sequence, sequence))
+            usable = min(self._target.cached_length(earlier.slot), len(sequence) - 1)
+            return earlier.slot, min(usable, common_length(earlier.sequence, sequence))
         if self._free:
             return self._free.pop(), 0
-        if self._parked:
-            return self._parked.popitem(last=False)[1].slot, 0
+        displaced = self._parking.give_up(principal)
+        if displaced is not None:
+            return displaced.slot, 0
         raise OutriderError(
             Reason.CAPACITY_EXHAUSTED,
             f"{self._target.spec.max_slots} sessions are open.",
@@ -283,11 +360,16 @@ class Verifier:
         )
 
     def _release(self, session: Session) -> None:
-        """Take the slot of an ended session back, with its cache if that is sound."""
-        principal = self._sessions.pop(session, None)
-        self._slot_freed.set()
+        """A session is in no pass and has no stream any more: keep it, unless its cache is not sound."""
+        principal = self._sessions.pop(session)
         if session.cache_is_sound:
-            self._parked[session.session_id] = _Parked(session.slot, session.sequence, principal)
+            self._parking.park(session, principal)
         else:
             self._unsound_slots.add(session.slot)
             self._free.append(session.slot)
+        self._slot_freed.set()
+
+    def _free_slot(self, session: Session) -> None:
+        """The time of a session without a stream is over."""
+        self._free.append(session.slot)
+        self._slot_freed.set()

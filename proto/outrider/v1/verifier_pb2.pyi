@@ -112,16 +112,18 @@ class GetTokenizerResponse(_message.Message):
     def __init__(self, format: _Optional[_Union[GetTokenizerResponse.Format, str]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class DecodeRequest(_message.Message):
-    __slots__ = ("open", "prompt_part", "grow", "close")
+    __slots__ = ("open", "prompt_part", "grow", "close", "resume")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     PROMPT_PART_FIELD_NUMBER: _ClassVar[int]
     GROW_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     open: Open
     prompt_part: PromptPart
     grow: Grow
     close: Close
-    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., prompt_part: _Optional[_Union[PromptPart, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
+    resume: Resume
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., prompt_part: _Optional[_Union[PromptPart, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("prompt_ids", "prompt_length", "committed_ids", "sampling", "seed", "max_tokens", "stop_ids", "prefix_of", "required_features", "want_gaps")
@@ -146,6 +148,18 @@ class Open(_message.Message):
     required_features: _containers.RepeatedScalarFieldContainer[str]
     want_gaps: bool
     def __init__(self, prompt_ids: _Optional[_Iterable[int]] = ..., prompt_length: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_ids: _Optional[_Iterable[int]] = ..., prefix_of: _Optional[str] = ..., required_features: _Optional[_Iterable[str]] = ..., want_gaps: bool = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("session_id", "attempt", "committed_length", "hash")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    attempt: int
+    committed_length: int
+    hash: int
+    def __init__(self, session_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed_length: _Optional[int] = ..., hash: _Optional[int] = ...) -> None: ...
 
 class PromptPart(_message.Message):
     __slots__ = ("prompt_ids",)
@@ -199,30 +213,34 @@ class Close(_message.Message):
     def __init__(self) -> None: ...
 
 class DecodeResponse(_message.Message):
-    __slots__ = ("opened", "commit", "finished")
+    __slots__ = ("opened", "commit", "finished", "go_away")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    GO_AWAY_FIELD_NUMBER: _ClassVar[int]
     opened: Opened
     commit: Commit
     finished: Finished
-    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+    go_away: GoAway
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("session_id", "committed_length", "hash", "window", "token_limit", "reused_length")
+    __slots__ = ("session_id", "committed_length", "hash", "window", "token_limit", "reused_length", "missing_ids")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_LENGTH_FIELD_NUMBER: _ClassVar[int]
     HASH_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     TOKEN_LIMIT_FIELD_NUMBER: _ClassVar[int]
     REUSED_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    MISSING_IDS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     committed_length: int
     hash: int
     window: int
     token_limit: int
     reused_length: int
-    def __init__(self, session_id: _Optional[str] = ..., committed_length: _Optional[int] = ..., hash: _Optional[int] = ..., window: _Optional[int] = ..., token_limit: _Optional[int] = ..., reused_length: _Optional[int] = ...) -> None: ...
+    missing_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, session_id: _Optional[str] = ..., committed_length: _Optional[int] = ..., hash: _Optional[int] = ..., window: _Optional[int] = ..., token_limit: _Optional[int] = ..., reused_length: _Optional[int] = ..., missing_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Commit(_message.Message):
     __slots__ = ("base", "accepted_node", "tokens", "committed_length", "hash", "checked_count", "queue_ns", "pass_ns", "load_percent", "gaps", "padding")
@@ -269,3 +287,9 @@ class Finished(_message.Message):
     passes: int
     prefill_passes: int
     def __init__(self, reason: _Optional[_Union[Finished.Reason, str]] = ..., passes: _Optional[int] = ..., prefill_passes: _Optional[int] = ...) -> None: ...
+
+class GoAway(_message.Message):
+    __slots__ = ("session_id",)
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    def __init__(self, session_id: _Optional[str] = ...) -> None: ...

@@ -71,7 +71,8 @@ class VerifierServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Decode(self, request_iterator, context):
-        """One answer: the first message is Open, then Grow any number of times; Close ends it for good.
+        """One answer: the first message is Open, or Resume to go on with one whose stream broke; then Grow any number of
+        times. Close ends the answer for good; a stream that ends without it leaves the session suspended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -16,10 +16,12 @@ from outrider.shared.messages import (
     EdgeMessage,
     Finished,
     FinishReason,
+    GoAway,
     Grow,
     Limits,
     Open,
     Opened,
+    Resume,
     VerifierInfo,
 )
 from outrider.shared.sampling.options import Sampling, make_sampling
@@ -54,6 +56,8 @@ def edge_message_to_pb(message: EdgeMessage) -> list[pb.DecodeRequest]:
                 pb.DecodeRequest(open=head),
                 *(pb.DecodeRequest(prompt_part=pb.PromptPart(prompt_ids=part)) for part in parts),
             ]
+        case Resume():
+            return [pb.DecodeRequest(resume=pb.Resume(**_same_names(Resume, message)))]
         case Grow():
             return [pb.DecodeRequest(grow=_grow_to_pb(message))]
         case Close():
@@ -80,6 +84,8 @@ class EdgeMessageReader:
                 return self._begin_open(message.open)
             case "prompt_part":
                 return self._continue_open(message.prompt_part.prompt_ids)
+            case "resume":
+                return Resume(**_same_names(Resume, message.resume))
             case "grow":
                 return grow_from_pb(message.grow)
             case "close":
@@ -122,13 +128,16 @@ def cloud_message_to_pb(message: CloudMessage) -> pb.DecodeResponse:
         case Finished():
             finished = _same_names(Finished, message) | {"reason": _FINISH_TO_PB[message.reason]}
             return pb.DecodeResponse(finished=pb.Finished(**finished))
+        case GoAway():
+            return pb.DecodeResponse(go_away=pb.GoAway(**_same_names(GoAway, message)))
 
 
 def cloud_message_from_pb(message: pb.DecodeResponse) -> CloudMessage:
     """The message that a wire message from the cloud holds; raises MESSAGE_UNKNOWN."""
     match message.WhichOneof("message"):
         case "opened":
-            return Opened(**_same_names(Opened, message.opened))
+            missing = {"missing_ids": tuple(message.opened.missing_ids)}
+            return Opened(**_same_names(Opened, message.opened) | missing)
         case "commit":
             lists = {"tokens": tuple(message.commit.tokens), "gaps": tuple(message.commit.gaps)}
             return Commit(**_same_names(Commit, message.commit) | lists)
@@ -137,6 +146,8 @@ def cloud_message_from_pb(message: pb.DecodeResponse) -> CloudMessage:
             if reason is None:
                 raise OutriderError(Reason.MESSAGE_UNKNOWN, f"finish reason {message.finished.reason}.")
             return Finished(**_same_names(Finished, message.finished) | {"reason": reason})
+        case "go_away":
+            return GoAway(**_same_names(GoAway, message.go_away))
         case _:
             raise OutriderError(Reason.MESSAGE_UNKNOWN, "DecodeResponse holds no message known here.")
 

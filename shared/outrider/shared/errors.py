@@ -34,6 +34,9 @@ class Reason(StrEnum):
     MESSAGE_UNKNOWN = "MESSAGE_UNKNOWN"
     FEATURE_UNSUPPORTED = "FEATURE_UNSUPPORTED"
     SESSION_IDLE = "SESSION_IDLE"
+    SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
+    SUPERSEDED = "SUPERSEDED"
+    DRAINING = "DRAINING"
     CAPACITY_EXHAUSTED = "CAPACITY_EXHAUSTED"
     UNAUTHENTICATED = "UNAUTHENTICATED"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -79,6 +82,9 @@ ERROR_TABLE: dict[Reason, ErrorSpec] = {
     Reason.MESSAGE_UNKNOWN: ErrorSpec("UNIMPLEMENTED", 3, "A message of a kind this side does not know."),
     Reason.FEATURE_UNSUPPORTED: ErrorSpec("UNIMPLEMENTED", 3, "A required feature is not supported here."),
     Reason.SESSION_IDLE: ErrorSpec("ABORTED", 3, "Nothing was asked for so long that the session was ended."),
+    Reason.SESSION_NOT_FOUND: ErrorSpec("NOT_FOUND", 3, "No such session; open it anew with all its ids."),
+    Reason.SUPERSEDED: ErrorSpec("ABORTED", 3, "Another stream has taken the session over."),
+    Reason.DRAINING: ErrorSpec("UNAVAILABLE", 4, "The verifier is about to stop and takes no new answers."),
     Reason.CAPACITY_EXHAUSTED: ErrorSpec("RESOURCE_EXHAUSTED", 3, "All sessions are taken; try again later."),
     Reason.UNAUTHENTICATED: ErrorSpec("UNAUTHENTICATED", 3, "The verifier does not know the caller."),
     Reason.MESSAGE_TOO_LARGE: ErrorSpec("RESOURCE_EXHAUSTED", 3, "A message is larger than the other side takes."),

@@ -16,7 +16,8 @@ from outrider.shared.vocabulary import Fingerprint
 INITIAL_WINDOW = 32
 FEATURE_PREFIX = "prefix_of"
 FEATURE_GAPS = "gaps"
-FEATURES = (FEATURE_GAPS, FEATURE_PREFIX)
+FEATURE_RESUME = "resume"
+FEATURES = (FEATURE_GAPS, FEATURE_PREFIX, FEATURE_RESUME)
 
 
 class FinishReason(StrEnum):
@@ -43,6 +44,18 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Takes a session over on a new stream; `attempt` rises, the highest wins. The edge has `committed_length` tokens of
+    the answer, and `hash` is that of prompt and these.
+    """
+
+    session_id: str
+    attempt: int
+    committed_length: int
+    hash: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grow:
     """Adds nodes: node `first_id + i` with token `tokens[i]` below the node `parents[i]`; parent 0 is the root,
     the committed token at `base - 1`. `run_to` is the committed length up to which the verifier may go alone.
@@ -62,7 +75,9 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session is open; `token_limit` is the committed length at which it ends at the latest."""
+    """A session is open; `token_limit` is the committed length at which it ends at the latest. `missing_ids` are the
+    last committed ids, which a resuming edge did not have.
+    """
 
     session_id: str
     committed_length: int
@@ -70,6 +85,7 @@ class Opened:
     window: int
     token_limit: int
     reused_length: int = 0
+    missing_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +113,15 @@ class Finished:
     prefill_passes: int
 
 
-EdgeMessage = Open | Grow | Close
-CloudMessage = Opened | Commit | Finished
+@dataclass(frozen=True, slots=True)
+class GoAway:
+    """The verifier is about to stop; the answer can go on elsewhere."""
+
+    session_id: str
+
+
+EdgeMessage = Open | Resume | Grow | Close
+CloudMessage = Opened | Commit | Finished | GoAway
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,6 +343,14 @@ class VerifierTree(TokenTree):
             parents.append(parent_index)
         return Snapshot(tuple(nodes), tuple(parents))
 
+    def restart(self, base: int) -> None:
+        """Forget all nodes and ids: another stream begins, whose edge has the first `base` committed tokens."""
+        self.root = Node(self.root.token, None, self.root.position)
+        self._live.clear()
+        self._committed_ids.clear()
+        self._highest_id = 0
+        self._highest_base = base
+
     def advance(self, tokens: Iterable[int]) -> list[Node | None]:
         """Commit `tokens`, remembering the ids of nodes that become text until the edge's base passes them."""
         first = self.committed_length
