@@ -17,6 +17,7 @@ from outrider.edge.drafting import Drafting
 from outrider.edge.guesses.draft_temperature import AUTO
 from outrider.edge.guesses.experience import Experience
 from outrider.edge.guesses.sources import Sources
+from outrider.edge.recovery import Recovery
 from outrider.harness.inline_target import InlineTarget, PassCost
 from outrider.harness.links import LinkProfile
 from outrider.harness.memory_link import MemoryPort, Observer
@@ -111,6 +112,7 @@ def make_answer(
     link: EdgeLink,
     committed_ids: Sequence[int] = (),
     experience: Experience | None = None,
+    recovery: Recovery | None = None,
 ) -> Answer:
     """The agent's own loop over `link`, with tiny drafters."""
     request, drafting = task.request(committed_ids), task.drafting()
@@ -124,7 +126,7 @@ def make_answer(
     sources = Sources.of(
         sessions, request, experience or Experience(), drafting.guess_options(), lookup=drafting.has_lookup
     )
-    return Answer(setup, link, sources)
+    return Answer(setup, link, sources, recovery)
 
 
 async def drain(answer: Answer) -> list[int]:

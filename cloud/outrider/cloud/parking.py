@@ -1,5 +1,5 @@
-"""Sessions without a stream: suspended ones that their edge may resume, and finished ones, whose cache a later session of
-the same caller may take over. Each keeps its slot until that is needed or its time is over.
+"""Sessions without a stream: suspended ones that their edge may resume, and finished ones, whose cache a later session
+of the same caller may take over. Each keeps its slot until that is needed or its time is over.
 """
 
 from __future__ import annotations

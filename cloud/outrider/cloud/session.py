@@ -1,6 +1,6 @@
 """The verifier's side of one answer: its tree, its text, and what it wants from the next pass. A state machine without
-clock, wire or tasks of its own; messages for the edge go to the `outbox` of the stream that it is attached to. A session
-without a stream is suspended: its text stays, nothing of it runs.
+clock, wire or tasks of its own; messages for the edge go to the `outbox` of the stream that it is attached to. A
+session without a stream is suspended: its text stays, nothing of it runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The verifier: opens sessions within its capacity, gives each a slot of the target, lets streams that broke be resumed,
-and keeps the cached prefix of ended sessions until the slot is needed. Plain asyncio over a link; the transport is
-somebody else's.
+"""The verifier: opens sessions within its capacity, gives each a slot of the target, lets streams that broke be
+resumed, and keeps the cached prefix of ended sessions until the slot is needed. Plain asyncio over a link; the
+transport is somebody else's.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Verifier:
             await self._target.close()
 
     async def drain(self, limit_s: float) -> None:
-        """Stop serving in peace: take no new streams, tell all edges to go elsewhere, let the running pass give them its
-        tokens, end their streams. Returns when they have ended, or after `limit_s` seconds.
+        """Stop serving in peace: take no new streams, tell all edges to go elsewhere, let the running pass give them
+        its tokens, end their streams. Returns when they have ended, or after `limit_s` seconds.
         """
         self._is_draining = True
         for session in self._sessions:
@@ -267,8 +267,8 @@ class Verifier:
         return session, outbox
 
     def _resume(self, request: Resume, principal: Principal) -> tuple[Session, Outbox]:
-        """Let a new stream take a session over. One that is not the caller's, is gone, or has another text than the edge
-        is not found; it can be opened anew. An attempt that is not the latest is SUPERSEDED.
+        """Let a new stream take a session over. One that is not the caller's, is gone, or has another text than the
+        edge is not found; it can be opened anew. An attempt that is not the latest is SUPERSEDED.
         """
         self._check_serving()
         session = self._parking.find(request.session_id, principal)

@@ -21,16 +21,21 @@ from outrider.edge.experiment import AnswerRecord, Arm, Arms, Experiment
 from outrider.edge.guesses.corpus import load_corpus
 from outrider.edge.guesses.experience import Experience, kept
 from outrider.edge.guesses.sources import Sources, open_sources
+from outrider.edge.interrupted import AnswerInterrupted, ResumeHandle
 from outrider.edge.link import VerifierClient
+from outrider.edge.recovery import Patience, Recovery
 from outrider.edge.target_tokenizer import fetch_tokenizer
 from outrider.edge.tokenizer import PlainTokenizer
+from outrider.edge.verifiers import GrpcVerifiers
 from outrider.shared.corpus_index import CorpusIndex
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import FEATURE_GAPS, FinishReason, Open, VerifierInfo
 from outrider.shared.sampling.options import Sampling
-from outrider.shared.token_tree import Origin
+from outrider.shared.token_tree import CommittedToken, Origin
 
-OPEN_TRIES = 4
+INTERRUPTED = "interrupted"
+# Errors after which an answer might go on another time.
+_CUT_SHORT = frozenset({Reason.VERIFIER_UNREACHABLE, Reason.DRAINING, Reason.SESSION_IDLE, Reason.TARGET_DIFFERS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,17 @@ class AnswerOptions:
 
 @dataclass(slots=True)
 class Agent:
-    """Answers prompts through one verifier. Make it with `connect`; several answers may run at once."""
+    """Answers prompts through a verifier, or through the next one where that fails. Make it with `connect`; several
+    answers may run at once.
+    """
 
     info: VerifierInfo
     drafting: Drafting
     tokenizer: PlainTokenizer
     chat_template: ChatTemplate
     _arms: Arms = field(repr=False)
-    _client: VerifierClient = field(repr=False)
+    _verifiers: GrpcVerifiers = field(repr=False)
+    _patience: Patience = field(repr=False)
     _drafters: dict[str, Drafter] = field(repr=False)
     _experience: Experience = field(repr=False)
     _corpus: CorpusIndex | None = field(repr=False)
@@ -63,16 +71,19 @@ class Agent:
     @contextlib.asynccontextmanager
     async def connect(
         cls,
-        verifier: str,
+        verifier: str | Sequence[str],
         drafter: str = DEFAULT_DRAFTER,
         *,
+        patience_s: float = Patience().limit_s,
         experiment: Experiment | None = None,
         state: Path | str | None = None,
         tls: Tls | None = None,
         token_file: Path | str | None = None,
         **drafting: object,
     ) -> AsyncIterator[Agent]:
-        """An agent for the verifier at HOST:PORT; further arguments are the fields of `Drafting`. With an `experiment`
+        """An agent for the verifier at HOST:PORT, or for several that serve the same target: the first one that answers
+        is used as long as it can be reached. An answer whose verifiers are all gone waits `patience_s` seconds for one
+        to come back and is interrupted then. Further arguments are the fields of `Drafting`. With an `experiment`
         a share of the requests is drafted another way. `state` is a file (there may be none yet) that holds what
         earlier agents have learned; what this one has learned is in it when the agent is closed. With `tls` the
         connection is encrypted and the verifier proves who it is; `token_file` holds the token that it asks for.
@@ -88,12 +99,16 @@ class Agent:
         arms = Arms(how, experiment)
         path = None if state is None else Path(state)
         experience = Experience() if path is None else await asyncio.to_thread(Experience.load, path)
-        client = VerifierClient(verifier, access=await asyncio.to_thread(read_access, tls, token_file))
+        access = await asyncio.to_thread(read_access, tls, token_file)
+        addresses = [verifier] if isinstance(verifier, str) else verifier
+        clients = [VerifierClient(address, access=access) for address in addresses]
+        if not clients:
+            raise OutriderError(Reason.USAGE, "no verifier is named.")
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(client.close)
-            info = await client.get_info()
+            verifiers = await stack.enter_async_context(GrpcVerifiers.reached(clients))
+            info = verifiers.info
             arms.check_fits(info.limits.window)
-            tokenizer, chat_template = await fetch_tokenizer(client, info)
+            tokenizer, chat_template = await fetch_tokenizer(verifiers.current, info)
             drafters: dict[str, Drafter] = {}
             for spec in how.models:
                 made = await make_drafter(spec, info)
@@ -105,7 +120,8 @@ class Agent:
             if how.corpus is not None:
                 corpus = await asyncio.to_thread(load_corpus, how.corpus, tokenizer)
             await stack.enter_async_context(kept(experience, path))
-            yield cls(info, how, tokenizer, chat_template, arms, client, drafters, experience, corpus)
+            patience = Patience(limit_s=patience_s)
+            yield cls(info, how, tokenizer, chat_template, arms, verifiers, patience, drafters, experience, corpus)
 
     @property
     def draft_model(self) -> str:
@@ -153,7 +169,10 @@ class Agent:
         sampling: Sampling | None = None,
         options: AnswerOptions | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        """Continue `prompt_ids`; see `stream`. A verifier without a free session is asked again, a few times."""
+        """Continue `prompt_ids`; see `stream`. A verifier without a free session is asked again, a few times.
+
+        Raises AnswerInterrupted when no verifier can be reached any more.
+        """
         sampling = sampling or Sampling()
         options = options or AnswerOptions()
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
@@ -167,9 +186,24 @@ class Agent:
             required_features=(FEATURE_GAPS,) if options.want_gaps else (),
             want_gaps=options.want_gaps,
         )
+        async with contextlib.aclosing(self._stream(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def resume(self, handle: ResumeHandle) -> AsyncGenerator[Chunk, None]:
+        """Go on with an interrupted answer: all of it as chunks, first what is known already; see `stream`.
+
+        Raises TARGET_DIFFERS if this agent's verifier would answer otherwise.
+        """
+        async with contextlib.aclosing(self._stream(handle.request(self.info))) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _stream(self, request: Open) -> AsyncGenerator[Chunk, None]:
         # Checked here too: a drafter must not see them, whatever a verifier would say.
         self.tokenizer.vocabulary.check_ids(request.prompt_ids, "prompt")
-        self.tokenizer.vocabulary.check_ids(sampling.logit_bias, "logit_bias")
+        self.tokenizer.vocabulary.check_ids(request.committed_ids, "committed")
+        self.tokenizer.vocabulary.check_ids(request.sampling.logit_bias, "logit_bias")
         picked = self._arms.pick()
         arm = replace(picked, drafting=picked.drafting.under(self.info.limits))
         with self._arms.record(arm, self.info.model, self._draft_model(arm)) as record:
@@ -184,42 +218,48 @@ class Agent:
             reference = await self._reference(request, arm)
             for drafter in scripted:
                 drafter.references[request.prompt_ids] = reference
-        for tries_left in reversed(range(OPEN_TRIES)):
-            sources = self._open_sources(request, arm)
-            record.answer = Answer(self._setup(request, arm), self._client.open_stream(), sources)
-            try:
-                async with contextlib.aclosing(self._assemble(record.answer, request, arm)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
-            except OutriderError as error:
-                if error.reason is not Reason.CAPACITY_EXHAUSTED or not tries_left:
-                    raise
-                await asyncio.sleep(error.retry_after_s or 1.0)
-            else:
-                return
+        record.answer = self._answer(request, arm, self._open_sources(request, arm))
+        async with contextlib.aclosing(self._assemble(record.answer, request, arm)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _answer(self, request: Open, arm: Arm, sources: Sources) -> Answer:
+        link = self._verifiers.open_stream()
+        return Answer(self._setup(request, arm), link, sources, Recovery(self._verifiers, self._patience))
 
     async def _assemble(self, answer: Answer, request: Open, arm: Arm) -> AsyncGenerator[Chunk, None]:
         assembler = ChunkAssembler(self.tokenizer.vocabulary, self._stop_ids(request), request.sampling.stop)
-        async with contextlib.aclosing(answer.committed()) as commits:
-            async for tokens in commits:
-                for chunk in assembler.push(tokens):
+        for chunk in assembler.push([CommittedToken(token, Origin.CLOUD) for token in request.committed_ids]):
+            yield chunk
+        try:
+            async with contextlib.aclosing(answer.committed()) as commits:
+                async for tokens in commits:
+                    for chunk in assembler.push(tokens):
+                        yield chunk
+                    if assembler.stopped:
+                        break
+                for chunk in assembler.flush():
                     yield chunk
-                if assembler.stopped:
-                    break
-            for chunk in assembler.flush():
-                yield chunk
+        except OutriderError as error:
+            if error.reason not in _CUT_SHORT or isinstance(error, AnswerInterrupted):
+                raise
+            handle = ResumeHandle.of(request, tuple(answer.tree.committed), self.info)
+            partial = self._result(answer, assembler, request, arm, INTERRUPTED)
+            raise AnswerInterrupted(error, handle, partial) from error
         reason = FinishReason.STOP if assembler.stopped else answer.finish_reason or FinishReason.CANCELLED
-        result = Result(
+        yield Chunk("", [], Origin.CLOUD, self._result(answer, assembler, request, arm, reason.value))
+
+    def _result(self, answer: Answer, assembler: ChunkAssembler, request: Open, arm: Arm, reason: str) -> Result:
+        return Result(
             text=assembler.text,
             token_ids=assembler.token_ids,
-            finish_reason=reason.value,
+            finish_reason=reason,
             session_id=answer.session_id,
             stats=self._report(answer, assembler, request, arm),
             committed_ids=list(answer.tree.committed),
             gaps=answer.gaps,
             profile=answer.stats.profile,
         )
-        yield Chunk("", [], Origin.CLOUD, result)
 
     def _report(self, answer: Answer, assembler: ChunkAssembler, request: Open, arm: Arm) -> dict[str, object]:
         return {
@@ -277,7 +317,7 @@ class Agent:
     async def _reference(self, request: Open, arm: Arm) -> list[int]:
         """The target's own answer, for a drafter that is told it."""
         alone = Arm(replace(arm.drafting, drafter=NO_DRAFTER))
-        answer = Answer(self._setup(request, alone), self._client.open_stream(), Sources.none())
+        answer = self._answer(request, alone, Sources.none())
         async with contextlib.aclosing(answer.committed()) as commits:
             async for _ in commits:
                 pass

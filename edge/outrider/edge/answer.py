@@ -1,17 +1,20 @@
 """One answer at the edge: a task that takes commits in and a task that grows the tree and sends, over one replica of
-the tree. Plain asyncio over a link and a drafting session; time comes from the event loop.
+the tree. When its stream breaks it goes on over another one, at this verifier or the next. Plain asyncio over links and
+a drafting session; time comes from the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Wait
 from outrider.edge.guesses.sources import Sources
 from outrider.edge.pace import Pace
+from outrider.edge.recovery import Recovery
 from outrider.edge.speculator import Speculator
 from outrider.edge.stats import AnswerStats
 from outrider.shared.errors import OutriderError, Reason
@@ -22,11 +25,13 @@ from outrider.shared.messages import (
     Commit,
     Finished,
     FinishReason,
+    GoAway,
     Limits,
     Open,
     Opened,
+    Resume,
 )
-from outrider.shared.token_tree import CommittedToken, DraftTree, Node, Origin
+from outrider.shared.token_tree import NO_NODE, CommittedToken, DraftTree, Node, Origin
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +53,11 @@ class AnswerSetup:
 
 
 class Answer:
-    """Decodes one answer. Iterate over `committed()` once; leaving it early closes the session."""
+    """Decodes one answer. Iterate over `committed()` once; leaving it early closes the session. Without a `recovery` it
+    ends with the error of its first stream.
+    """
 
-    def __init__(self, setup: AnswerSetup, link: EdgeLink, sources: Sources) -> None:
+    def __init__(self, setup: AnswerSetup, link: EdgeLink, sources: Sources, recovery: Recovery | None = None) -> None:
         self.stats = AnswerStats()
         self.session_id = ""
         self.finish_reason: FinishReason | None = None
@@ -58,13 +65,20 @@ class Answer:
         self.tree = DraftTree(setup.request.prompt_ids, setup.request.committed_ids)
         self._setup = setup
         self._link = link
+        self._recovery = recovery
+        self._limits = setup.limits
+        # Whether what is said now can be of use: from the first Open on, and after a break from Opened on.
+        self._is_connected = True
+        self._has_link = True
+        self._is_going_away = False
+        self._attempt = 0
         self._speculator = Speculator(self.tree, sources)
         self._can_draft = bool(sources)
         self._pace = Pace(eager=setup.eager, may_change=setup.may_change_pace and self._can_draft)
         self._window = min(INITIAL_WINDOW, setup.limits.window)
         self._end = setup.request.max_tokens
         self._run_to = 0
-        self._open_sent_bytes = self._opened_received_bytes = 0
+        self._link_open_bytes = 0
         self._changed = asyncio.Event()
         self._sending = asyncio.Lock()
         self._ending = False
@@ -79,8 +93,7 @@ class Answer:
         """
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self._link.send(self._setup.request)
-            self._open_sent_bytes = self._link.sent_bytes
+            await self._open_with(self._setup.request)
             tasks += [
                 asyncio.create_task(self._take_commits(), name="take-commits"),
                 asyncio.create_task(self._grow_and_send(), name="grow-and-send"),
@@ -97,7 +110,16 @@ class Answer:
             await self._end_session(tasks)
 
     async def _take_commits(self) -> None:
-        """Follow the verifier until it says that the answer is complete."""
+        """Follow the verifier, over as many streams as it takes, until it says that the answer is complete."""
+        while True:
+            try:
+                return await self._follow_stream()
+            except OutriderError as error:
+                if self._recovery is None or self._ending:
+                    raise
+                await self._reconnect(self._recovery, error)
+
+    async def _follow_stream(self) -> None:
         while True:
             message = await self._link.receive()
             match message:
@@ -107,11 +129,49 @@ class Answer:
                     self._on_commit(message)
                 case Finished():
                     self.finish_reason = message.reason
-                    self.stats.prefill_passes = message.prefill_passes
+                    self.stats.prefill_passes += message.prefill_passes
                     return
+                case GoAway():
+                    self._is_going_away = True
+                case None if self._is_going_away:
+                    raise OutriderError(Reason.DRAINING)
                 case None:
                     raise OutriderError(Reason.VERIFIER_UNREACHABLE, "the stream ended before the answer was complete.")
             self._changed.set()
+
+    async def _reconnect(self, recovery: Recovery, error: OutriderError) -> None:
+        """Begin another stream where the last one ended; raises what leaves no way."""
+        logger.info("the stream broke: %s", error.message)
+        self._is_connected = self._is_going_away = False
+        self.tree.restart_ids()
+        self._setup.control.on_break()
+        self._pace.on_break()
+        self._run_to = 0
+        await self._retire_link()
+        way = await recovery.way_back(error, can_resume=bool(self.session_id))
+        self._link = way.link
+        self.stats.streams += 1
+        if way.limits is None:
+            self._attempt += 1
+            request: Open | Resume = Resume(self.session_id, self._attempt, self.tree.committed_length, self.tree.hash)
+        else:
+            self.session_id, self._attempt, self._limits = "", 0, way.limits
+            request = replace(self._setup.request, committed_ids=tuple(self.tree.committed), prefix_of="")
+        await self._open_with(request)
+
+    async def _open_with(self, request: Open | Resume) -> None:
+        self._has_link = True
+        await self._link.send(request)
+        self._link_open_bytes = self._link.sent_bytes
+        self.stats.open_bytes += self._link.sent_bytes
+
+    async def _retire_link(self) -> None:
+        if not self._has_link:
+            return
+        self._has_link = False
+        self.stats.uplink_bytes += self._link.sent_bytes - self._link_open_bytes
+        self.stats.downlink_bytes += self._link.received_bytes
+        await self._link.close()
 
     async def _grow_and_send(self) -> None:
         """Draft and send as the policy says, for as long as the answer lasts."""
@@ -121,13 +181,14 @@ class Answer:
                 await self._changed.wait()
                 continue
             await self._extend_credit()
-            limits = self._setup.limits
-            bounds = DraftBounds(self._window, limits.max_branches, self._setup.stop_ids, self._end)
+            bounds = DraftBounds(self._window, self._limits.max_branches, self._setup.stop_ids, self._end)
             self._speculator.look_up(bounds)
             step = self._setup.control.next_step(self.tree, bounds) if self._can_draft else Wait()
             match step:
                 case Expand():
                     await self._expand(step.nodes, step.count)
+                case _ if not self._is_connected:
+                    await self._changed.wait()
                 case Send():
                     await self._send(step.nodes)
                 case Wait():
@@ -136,20 +197,31 @@ class Answer:
                     await self._changed.wait()
 
     def _on_opened(self, opened: Opened) -> None:
-        if opened.hash != self.tree.hash or opened.committed_length != self.tree.committed_length:
-            raise OutriderError(Reason.PEER_VIOLATION, "the verifier opened another text than the one asked for.")
+        missing = Commit(self.tree.committed_length, NO_NODE, opened.missing_ids, opened.committed_length, opened.hash)
+        tokens = self._take_in(missing)
+        if tokens:
+            self._fresh.put_nowait(tokens)
+        self._is_connected = True
         self.session_id = opened.session_id
         self._window = opened.window
         self._end = opened.token_limit
         self.stats.reused_tokens = opened.reused_length
         self.stats.profile.on_opened(self._now())
-        self._opened_received_bytes = self._link.received_bytes
+        self.stats.open_bytes += self._link.received_bytes
+        self.stats.downlink_bytes -= self._link.received_bytes
 
-    def _on_commit(self, commit: Commit) -> None:
-        now = self._now()
+    def _take_in(self, commit: Commit) -> list[CommittedToken]:
+        """Move the tree along a commit and learn from what it says; raises PEER_VIOLATION for another text."""
         root = self.tree.root
         tokens = self.tree.commit(commit)
         self._speculator.on_committed(root, tokens)
+        return tokens
+
+    def _on_commit(self, commit: Commit) -> None:
+        now = self._now()
+        tokens = self._take_in(commit)
+        if self._recovery is not None:
+            self._recovery.on_progress()
         self._setup.control.on_commit(commit)
         self._follow_pace(commit, tokens)
         self.stats.on_commit(commit, len(tokens) - len(commit.tokens))
@@ -186,17 +258,17 @@ class Answer:
             self._setup.control.on_drafted(len(nodes), self._now() - began)
 
     async def _send(self, nodes: tuple[Node, ...]) -> None:
-        grow = self.tree.compose(nodes, self._run_to)
-        self.stats.on_sent(grow, self._now())
         async with self._sending:
             if not self._ending:
+                grow = self.tree.compose(nodes, self._run_to)
+                self.stats.on_sent(grow, self._now())
                 await self._link.send(grow)
 
     async def _extend_credit(self) -> None:
         """Let an eager verifier run on, well before its credit is used up."""
-        if self._pace.is_eager or self.stats.draft_error:
+        if self._is_connected and (self._pace.is_eager or self.stats.draft_error):
             committed = self.tree.committed_length
-            ahead = self._setup.limits.max_run_ahead
+            ahead = self._limits.max_run_ahead
             if self._run_to < self._end and self._run_to - committed <= ahead // 2:
                 await self._ask_for(min(self._end, committed + ahead))
 
@@ -221,19 +293,18 @@ class Answer:
         self._ending = True
         reader = tasks[:1]
         try:
-            if self.finish_reason is None and reader and not reader[0].done():
-                async with self._sending:
-                    await self._link.send(Close())
+            if self.finish_reason is None and self._has_link and reader and not reader[0].done():
+                # A link that takes nothing any more may hold the pen for good.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_LIMIT_S), self._sending:
+                        await self._link.send(Close())
                 await asyncio.wait(reader, timeout=CLOSE_LIMIT_S)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self.stats.open_bytes = self._open_sent_bytes + self._opened_received_bytes
-            self.stats.uplink_bytes = self._link.sent_bytes - self._open_sent_bytes
-            self.stats.downlink_bytes = self._link.received_bytes - self._opened_received_bytes
             self.stats.on_end(self._now())
-            await self._link.close()
+            await self._retire_link()
             await self._speculator.close()
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import weakref
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -27,13 +28,19 @@ CLOSE_LIMIT_S = 1.0
 STATUS_WAIT_S = 1.0
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_TOKENIZER_BYTES = 256 << 20
+PING_AFTER_MS, PING_LIMIT_MS = 2_000, 2_000
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
+    # A peer that is silent in an answer is given up after these two together.
+    ("grpc.keepalive_time_ms", PING_AFTER_MS),
+    ("grpc.keepalive_timeout_ms", PING_LIMIT_MS),
+    ("grpc.http2.ping_timeout_ms", PING_LIMIT_MS),
     ("grpc.http2.max_pings_without_data", 0),
+    # Waiting longer is for the answer to decide.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
 )
 _FORMAT_FROM_PB = {
     pb.GetTokenizerResponse.FORMAT_GGUF: TokenizerFormat.GGUF,
@@ -52,16 +59,31 @@ class VerifierClient:
         access = access or Access()
         if access.token and access.credentials is None and not is_loopback(address):
             raise OutriderError(Reason.USAGE, f"a token goes to {address} over TLS only.")
+        self._access = access
+        self._own_connection = own_connection
         self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else None
+        self._links: weakref.WeakSet[GrpcEdgeLink] = weakref.WeakSet()
+        self._retired: list[grpc.aio.Channel] = []
+        self._connect()
+
+    def _connect(self) -> None:
         # A proxy that the environment names cannot reach this machine's own loopback.
-        proxy = ("grpc.enable_http_proxy", 0 if own_connection or is_loopback(address) else 1)
-        pool = ("grpc.use_local_subchannel_pool", int(own_connection))
+        proxy = ("grpc.enable_http_proxy", 0 if self._own_connection or is_loopback(self.address) else 1)
+        pool = ("grpc.use_local_subchannel_pool", int(self._own_connection or bool(self._retired)))
         options = (*_OPTIONS, proxy, pool)
-        if access.credentials is None:
-            self._channel = grpc.aio.insecure_channel(address, options=options)
+        if self._access.credentials is None:
+            self._channel = grpc.aio.insecure_channel(self.address, options=options)
         else:
-            self._channel = grpc.aio.secure_channel(address, access.credentials, options=options)
+            self._channel = grpc.aio.secure_channel(self.address, self._access.credentials, options=options)
         self._stub: Any = pb_grpc.VerifierServiceStub(self._channel)
+
+    def renew(self) -> None:
+        """Leave the connection, which leads nowhere any more: open streams break, later ones get a new one."""
+        self._retired.append(self._channel)
+        self._connect()
+        for link in list(self._links):
+            link.abandon()
+        self._links.clear()
 
     async def get_info(self) -> VerifierInfo:
         """What the verifier serves."""
@@ -95,11 +117,14 @@ class VerifierClient:
 
     def open_stream(self) -> GrpcEdgeLink:
         """A new `Decode` stream."""
-        return GrpcEdgeLink(self._stub.Decode(metadata=self._metadata), self.address)
+        link = GrpcEdgeLink(self._stub.Decode(metadata=self._metadata), self.address)
+        self._links.add(link)
+        return link
 
     async def close(self) -> None:
         """Close the channel and what runs over it."""
-        await self._channel.close()
+        for channel in (*self._retired, self._channel):
+            await channel.close()
 
 
 class GrpcEdgeLink:
@@ -109,6 +134,7 @@ class GrpcEdgeLink:
         self._call = call
         self._address = address
         self._first_status: _Status | None = None
+        self._is_closed = False
         call.add_done_callback(self._keep_status)
         self.sent_bytes = 0
         self.received_bytes = 0
@@ -119,7 +145,11 @@ class GrpcEdgeLink:
             self.sent_bytes += part.ByteSize()
             # Why a stream cannot be written to any more is told by reading from it.
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await self._call.write(part)
+                try:
+                    await self._call.write(part)
+                except asyncio.CancelledError:
+                    if self._is_task_to_end():
+                        raise
 
     async def receive(self) -> CloudMessage | None:
         """See `EdgeLink.receive`; also raises VERIFIER_UNREACHABLE after `ANSWER_TIMEOUT_S` of silence."""
@@ -128,6 +158,10 @@ class GrpcEdgeLink:
                 response = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise _error(await self._true_status(_status_of(error)), self._address) from None
+        except asyncio.CancelledError:
+            if self._is_task_to_end():
+                raise
+            raise OutriderError(Reason.VERIFIER_UNREACHABLE, f"{self._address}: the connection was left.") from None
         except TimeoutError:
             text = f"{self._address}: no word in {ANSWER_TIMEOUT_S:g} s."
             raise OutriderError(Reason.VERIFIER_UNREACHABLE, text) from None
@@ -138,10 +172,22 @@ class GrpcEdgeLink:
 
     async def close(self) -> None:
         """See `EdgeLink.close`; what has been sent still arrives."""
+        if self._is_closed:
+            return
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(CLOSE_LIMIT_S):
                 await self._call.done_writing()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Break the stream at once."""
+        self._is_closed = True
         self._call.cancel()
+
+    def _is_task_to_end(self) -> bool:
+        """Whether a cancellation is meant for the task, and not for a call that was broken off while it waited."""
+        task = asyncio.current_task()
+        return not self._is_closed or (task is not None and task.cancelling() > 0)
 
     def _keep_status(self, call: Any) -> None:
         """Remember the status that the stream ends with, in the moment it arrives."""
@@ -193,6 +239,12 @@ def _value_at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return stop.value
     coroutine.close()
     return None
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an IPv6 host comes without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def is_loopback(address: str) -> bool:

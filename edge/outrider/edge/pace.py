@@ -49,6 +49,10 @@ class Pace:
                 self._judge_patience()
         self._last_s = now_s
 
+    def on_break(self) -> None:
+        """The stream broke: the time until the next commit says nothing."""
+        self._last_s = None
+
     def _judge_patience(self) -> None:
         if self._is_slow():
             self.is_eager = True

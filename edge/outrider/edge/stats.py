@@ -16,12 +16,13 @@ class AnswerStats:
     """What happened during one answer. Times in seconds, sizes in bytes.
 
     `passes` counts target forwards that held rows of this answer, prefill left out: the verifier sends one commit
-    for each. `walked` counts nodes that passes accepted. `rounds` counts Grow messages. `draft_error` says why
-    drafting stopped before the answer was complete. `profile` knows when things happened; `link_s` and `seconds` come
-    from it when the answer ends.
+    for each. `streams` counts those that the answer took; more than one means that it was resumed. `walked` counts
+    nodes that passes accepted. `rounds` counts Grow messages. `draft_error` says why drafting stopped before the answer
+    was complete. `profile` knows when things happened; `link_s` and `seconds` come from it when the answer ends.
     """
 
     passes: int = 0
+    streams: int = 1
     prefill_passes: int = 0
     drafted: int = 0
     walked: int = 0
@@ -95,6 +96,7 @@ class AnswerStats:
             "uplink_bytes": self.uplink_bytes,
             "downlink_bytes": self.downlink_bytes,
             "rounds": self.rounds,
+            "streams": self.streams,
             "open_bytes": self.open_bytes,
             "reused_tokens": self.reused_tokens,
             "draft_ms": _milliseconds(self.draft_s),

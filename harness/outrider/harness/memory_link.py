@@ -250,6 +250,7 @@ class MemoryPort:
     def __init__(self, verifier: Server) -> None:
         self._verifier = verifier
         self._links: list[MemoryEdgeLink] = []
+        self._is_refusing = False
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -262,10 +263,16 @@ class MemoryPort:
         finally:
             await port._settle(0.0)
 
+    def refuse(self) -> None:
+        """From now on every stream breaks at once, as where nobody listens any more."""
+        self._is_refusing = True
+
     def connect(self, profile: LinkProfile, seed: int, observer: Observer | None = None) -> MemoryEdgeLink:
         """See `connect`."""
         self._links = [link for link in self._links if link.served is not None and not link.served.done()]
         link = connect(self._verifier, profile, seed, observer)
+        if self._is_refusing:
+            link.cut()
         self._links.append(link)
         return link
 

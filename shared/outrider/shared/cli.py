@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911 - one for e
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except OutriderError as error:
-        return _report(error.reason, error.message, error.exit_code, as_json)
+        return _report(error.reason, error.message, error.exit_code, as_json, error.more)
     except OSError as error:
         # A folder that cannot be written to, a full disk: nobody closer knew what to do about it.
         code = ERROR_TABLE[Reason.FILE_UNREADABLE].exit_code
@@ -114,10 +114,10 @@ def _mend_streams() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def _report(reason: Reason, message: str, exit_code: int, as_json: bool) -> int:
+def _report(reason: Reason, message: str, exit_code: int, as_json: bool, more: Mapping[str, Any] | None = None) -> int:
     try:
         if as_json:
-            print_json({"error": {"reason": reason.value, "message": message}})
+            print_json({"error": {"reason": reason.value, "message": message}, **(more or {})})
         else:
             print(f"error: {reason.value}: {message}", file=sys.stderr)
     except OSError:

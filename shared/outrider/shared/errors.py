@@ -47,6 +47,7 @@ class Reason(StrEnum):
     LISTEN_NOT_LOOPBACK = "LISTEN_NOT_LOOPBACK"
     PORT_IN_USE = "PORT_IN_USE"
     VOCABULARY_MISMATCH = "VOCABULARY_MISMATCH"
+    TARGET_DIFFERS = "TARGET_DIFFERS"
     DRAFTER_UNUSABLE = "DRAFTER_UNUSABLE"
     MODEL_UNKNOWN = "MODEL_UNKNOWN"
     MODEL_MISSING = "MODEL_MISSING"
@@ -97,6 +98,7 @@ ERROR_TABLE: dict[Reason, ErrorSpec] = {
     ),
     Reason.PORT_IN_USE: ErrorSpec("UNAVAILABLE", 2, "The port is in use."),
     Reason.VOCABULARY_MISMATCH: ErrorSpec("FAILED_PRECONDITION", 5, "Draft and target vocabularies differ."),
+    Reason.TARGET_DIFFERS: ErrorSpec("FAILED_PRECONDITION", 5, "The verifiers do not serve the same target."),
     Reason.DRAFTER_UNUSABLE: ErrorSpec("FAILED_PRECONDITION", 5, "The drafter cannot be used."),
     Reason.MODEL_UNKNOWN: ErrorSpec("NOT_FOUND", 5, "No model has this name and no file has this path."),
     Reason.MODEL_MISSING: ErrorSpec("NOT_FOUND", 5, "The model is not on this machine."),
@@ -127,6 +129,8 @@ class OutriderError(Exception):
         self.detail = detail
         self.from_peer = from_peer
         self.retry_after_s = retry_after_s
+        # What else to print beside the error, by the keys of the command-line contract.
+        self.more: dict[str, Any] = {}
 
     def __reduce__(self) -> tuple[Callable[..., OutriderError], tuple[Any, ...]]:
         """Whole, so that it may come out of another process."""

@@ -45,8 +45,8 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Takes a session over on a new stream; `attempt` rises, the highest wins. The edge has `committed_length` tokens of
-    the answer, and `hash` is that of prompt and these.
+    """Takes a session over on a new stream; `attempt` rises, the highest wins. The edge has `committed_length` tokens
+    of the answer, and `hash` is that of prompt and these.
     """
 
     session_id: str

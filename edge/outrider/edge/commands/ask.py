@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from outrider.edge.agent import Agent, AnswerOptions
-from outrider.edge.chunks import Result
+from outrider.edge.chunks import Chunk, Result
 from outrider.edge.commands.options import (
     DraftingOptions,
     ExperimentOptions,
@@ -21,14 +24,19 @@ from outrider.edge.commands.options import (
     with_option_groups,
 )
 from outrider.edge.commands.profile_view import profile_report
+from outrider.edge.interrupted import AnswerInterrupted, ResumeHandle
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.paths import cache_dir
 from outrider.shared.sampling.options import Sampling
+
+RESUME_FOLDER = "resume"
 
 
 @with_option_groups
 def ask(
-    prompt: Annotated[str, typer.Argument(help="What to ask; - reads it from standard input.")],
+    prompt: Annotated[str, typer.Argument(help="What to ask; - reads it from standard input.")] = "",
+    *,
     sampling: SamplingOptions,
     drafting: DraftingOptions,
     verifier: VerifierOptions,
@@ -37,16 +45,25 @@ def ask(
     profile: Annotated[
         bool, typer.Option("--profile", help="Say where the time went; decodes a few tokens once more to compare.")
     ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Go on with an answer that was cut short; takes no prompt.")
+    ] = None,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
 ) -> None:
     """Answer a prompt; the text is exactly what the target alone would write."""
     options = sampling.make()
     trial = experiment.make(drafting)
+    connected = connected_agent(verifier, drafting, trial)
+    if resume is not None:
+        if prompt or raw or profile or options != Sampling():
+            raise OutriderError(Reason.USAGE, "--resume goes on with the prompt and the options that the file holds.")
+        asyncio.run(_resume(ResumeHandle.load(resume), connected, json))
+        return
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise OutriderError(Reason.PROMPT_EMPTY, "give a prompt that holds text.")
-    asyncio.run(_ask(text, raw, options, connected_agent(verifier, drafting, trial), json, profile))
+    asyncio.run(_ask(text, raw, options, connected, json, profile))
 
 
 async def _ask(
@@ -63,6 +80,37 @@ async def _ask(
         await print_answer(agent, ids, sampling, AnswerOptions(), as_json, profile)
 
 
+async def _resume(handle: ResumeHandle, connected: AbstractAsyncContextManager[Agent], as_json: bool) -> None:
+    async with connected as agent:
+        result = await _print(agent.resume(handle), as_json)
+        if as_json:
+            print_json(result_json(result))
+
+
+async def _print(chunks: AsyncGenerator[Chunk, None], as_json: bool) -> Result:
+    """Print the text of an answer as it becomes final, unless the whole is printed later. An answer that is cut short
+    leaves its handle in a file.
+    """
+    result: Result | None = None
+    try:
+        async for chunk in chunks:
+            if not as_json:
+                print(chunk.text, end="", flush=True)
+            result = chunk.result
+    except AnswerInterrupted as error:
+        if not as_json:
+            print(flush=True)
+        path = cache_dir() / RESUME_FOLDER / f"{secrets.token_hex(8)}.json"
+        await asyncio.to_thread(error.handle.save, path)
+        error.more = result_json(error.partial) | {"resume": str(path)}
+        error.detail = f"{error.detail} Go on with: outrider ask --resume {path}".strip()
+        raise
+    assert result is not None, "the last chunk holds the result"
+    if not as_json:
+        print(flush=True)
+    return result
+
+
 async def print_answer(
     agent: Agent,
     prompt_ids: list[int],
@@ -74,14 +122,7 @@ async def print_answer(
     """Print an answer: its text as it becomes final, or one JSON object at its end; with `profile` where its time went,
     on stderr or in the object.
     """
-    result: Result | None = None
-    async for chunk in agent.stream_ids(prompt_ids, sampling, options):
-        if not as_json:
-            print(chunk.text, end="", flush=True)
-        result = chunk.result
-    assert result is not None, "the last chunk holds the result"
-    if not as_json:
-        print(flush=True)
+    result = await _print(agent.stream_ids(prompt_ids, sampling, options), as_json)
     report = await profile_report(agent, prompt_ids, sampling, result) if profile else None
     if as_json:
         print_json(result_json(result) | ({} if report is None else {"profile": report.json()}))

@@ -22,6 +22,7 @@ from outrider.edge.drafting import CONTROLS, Drafting
 from outrider.edge.experiment import PLAIN, Experiment, parse_arm
 from outrider.edge.guesses.draft_temperature import AUTO, KL, LEAST, MOST
 from outrider.edge.private_verifier import private_verifier
+from outrider.edge.recovery import Patience
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling, make_sampling
 
@@ -138,8 +139,15 @@ class VerifierOptions:
     """Which verifier to use."""
 
     verifier: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="A running verifier; without it a private one is started.")
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT[,...]",
+            help="A running verifier, and others of the same target to go on at; without it a private one is started.",
+        ),
     ] = None
+    patience: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long an answer waits for a verifier to come back.")
+    ] = Patience().limit_s
     target: Annotated[str | None, typer.Option(metavar="SPEC", help="Target model of the private verifier.")] = None
     numerics: Annotated[
         str | None, typer.Option(help="Numerics of the private verifier: exact or fast.", show_default="exact")
@@ -175,17 +183,20 @@ class VerifierOptions:
             name = "--tls" if self.tls else "--token-file"
             raise OutriderError(Reason.USAGE, f"{name} is for --verifier; a private verifier is reached without.")
         tls = Tls(self.tls_ca, self.tls_cert, self.tls_key) if self.tls else None
-        return {"tls": tls, "token_file": self.token_file}
+        return {"tls": tls, "token_file": self.token_file, "patience_s": self.patience}
 
     @contextlib.asynccontextmanager
     async def address(self) -> AsyncIterator[str]:
-        """HOST:PORT of the verifier to use; raises USAGE for options that do not belong together."""
+        """HOST:PORT of the verifier to use, of several with commas between; raises USAGE for options that do not belong
+        together.
+        """
         self.access()
         arguments = self.private_arguments()
         if self.verifier is not None:
             if arguments:
                 raise OutriderError(Reason.USAGE, f"{arguments[0]} is for a private verifier, not for --verifier.")
-            check_address(self.verifier)
+            for address in self.verifier.split(","):
+                check_address(address)
             yield self.verifier
             return
         async with private_verifier([*arguments, "--max-sessions", "2"]) as address:
@@ -206,7 +217,7 @@ def connect(
 ) -> contextlib.AbstractAsyncContextManager[Agent]:
     """An agent for the verifier at `address`, which is the one that `verifier` means."""
     how = dataclasses.asdict(drafting.make()) | verifier.access()
-    return Agent.connect(address, experiment=experiment, state=drafting.state, **how)
+    return Agent.connect(address.split(","), experiment=experiment, state=drafting.state, **how)
 
 
 def check_address(address: str) -> None:

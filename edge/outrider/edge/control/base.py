@@ -70,6 +70,11 @@ class Control(ABC):
     def go_eager(self) -> None:  # noqa: B027 - to be heeded or not
         """From now on the verifier goes on by itself."""
 
+    def on_break(self) -> None:  # noqa: B027 - to be heeded or not
+        """The stream broke: nodes that were sent are unsent again, and what passes until the next commit is no
+        measure.
+        """
+
     def on_drafted(self, text_count: int, took_s: float) -> None:  # noqa: B027 - to be heeded or not
         """The drafter took `took_s` seconds for a step over `text_count` texts."""
 

@@ -49,6 +49,11 @@ class LearnedControl(RatioControl):
             self._began_s, self._stretch_tokens = now_s, 0
             self._pull()
 
+    def on_break(self) -> None:
+        """See `Control.on_break`: a stretch that a break is part of is credited to nothing."""
+        super().on_break()
+        self._began_s, self._stretch_tokens = None, 0
+
     def _pull(self) -> None:
         self._arm, self._credited = self._bandit.pull()
         path = self._given.path or self._arm.path

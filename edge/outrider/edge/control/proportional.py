@@ -38,6 +38,10 @@ class ProportionalControl(Control):
         """See `Control.check_fits`."""
         FixedControl(MOST_GAMMA, self._branch).check_fits(window)
 
+    def on_break(self) -> None:
+        """See `Control.on_break`."""
+        self._sent = 0
+
     def on_commit(self, commit: Commit) -> None:
         """See `Control.on_commit`. A commit of the verifier's own tokens says nothing of guesses."""
         if not self._sent:

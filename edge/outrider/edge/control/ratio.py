@@ -85,6 +85,11 @@ class RatioControl(Control):
         """See `Control.go_eager`."""
         self._eager = True
 
+    def on_break(self) -> None:
+        """See `Control.on_break`."""
+        self._rate.skip()
+        self._fresh, self._live = [], 0
+
     def on_drafted(self, text_count: int, took_s: float) -> None:
         """See `Control.on_drafted`."""
         self._cost.observe(text_count, took_s)
@@ -137,6 +142,10 @@ class _Rate:
             self._tokens = KEPT * self._tokens + tokens
             self._seconds = KEPT * self._seconds + max(0.0, now_s - self._last_s - waited_s)
         self._last_s = now_s
+
+    def skip(self) -> None:
+        """The time until the next commit does not count."""
+        self._last_s = None
 
     @property
     def tokens_per_s(self) -> float | None:

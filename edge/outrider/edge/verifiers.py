@@ -1,0 +1,133 @@
+"""The verifiers that an agent may use, over gRPC: which one is the current one, whether another serves the same target,
+and when the device's network has changed, so that connections made before are not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+
+from outrider.edge.link import GrpcEdgeLink, VerifierClient, split_address
+from outrider.shared.errors import OutriderError, Reason
+from outrider.shared.messages import Limits, VerifierInfo
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.5
+# What has to be alike for the text to be the same.
+_SAME = ("model", "revision", "engine", "fingerprint", "stop_ids", "numerics")
+
+
+class GrpcVerifiers:
+    """See `Verifiers` in `recovery`. Make it with `reached`."""
+
+    def __init__(self, clients: Sequence[VerifierClient], current: VerifierClient, info: VerifierInfo) -> None:
+        self.info = info
+        self._clients = list(clients)
+        self._current = current
+        self._changed = asyncio.Event()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def reached(cls, clients: Sequence[VerifierClient]) -> AsyncIterator[GrpcVerifiers]:
+        """The first of `clients` that answers is the current one. Closes all of them in the end.
+
+        Raises what the last one says if none answers.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            for client in clients:
+                stack.push_async_callback(client.close)
+            for client in clients:
+                try:
+                    info = await client.get_info()
+                except OutriderError as error:
+                    if client is clients[-1]:
+                        raise
+                    logger.warning("%s", error.message)
+                else:
+                    break
+            verifiers = cls(clients, client, info)
+            watch = asyncio.create_task(verifiers._watch_network(), name="watch-network")
+            try:
+                yield verifiers
+            finally:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+
+    @property
+    def count(self) -> int:
+        """See `Verifiers.count`."""
+        return len(self._clients)
+
+    @property
+    def current(self) -> VerifierClient:
+        """The one that streams are opened to."""
+        return self._current
+
+    def open_stream(self) -> GrpcEdgeLink:
+        """See `Verifiers.open_stream`."""
+        return self._current.open_stream()
+
+    async def find(self, *, elsewhere: bool) -> Limits:
+        """See `Verifiers.find`."""
+        first = self._clients.index(self._current) + elsewhere
+        last: OutriderError | None = None
+        for offset in range(len(self._clients)):
+            client = self._clients[(first + offset) % len(self._clients)]
+            try:
+                info = await client.get_info()
+            except OutriderError as error:
+                last = error
+                continue
+            differing = [name for name in _SAME if getattr(info, name) != getattr(self.info, name)]
+            if differing:
+                text = f"{client.address} differs from {self._current.address} in {', '.join(differing)}."
+                last = OutriderError(Reason.TARGET_DIFFERS, text)
+                continue
+            if client is not self._current:
+                logger.info("going on at %s", client.address)
+            self._current = client
+            return info.limits
+        assert last is not None, "there is a verifier"
+        raise last
+
+    async def pause(self, seconds: float) -> None:
+        """See `Verifiers.pause`."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def _watch_network(self) -> None:
+        """Leave connections that were made from an address which the device does not use any more."""
+        used: dict[VerifierClient, str] = {}
+        while True:
+            for client in self._clients:
+                address = await local_address(client.address)
+                if address is None:
+                    # Without a network there is nothing to change to.
+                    continue
+                if used.setdefault(client, address) != address:
+                    logger.info("the network has changed: reaching %s anew", client.address)
+                    client.renew()
+                    self._changed.set()
+                used[client] = address
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def local_address(verifier: str) -> str | None:
+    """The address of this device from which HOST:PORT is reached now; None if it is not. Sends nothing to it."""
+    host, port = split_address(verifier)
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # Of a datagram socket this only picks a route.
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
