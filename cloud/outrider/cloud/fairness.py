@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from outrider.cloud.accounts import Account
 from outrider.cloud.session import Session
 
+# In so many passes in a row others of its account may take the room that was too little for whose turn it was.
+MOST_PASSED_OVER = 2
+
 
 class FairShares:
     """Start-time fair queueing. Each account has had `served` rows by weight; the one that had least comes next.
@@ -24,6 +27,8 @@ class FairShares:
         # Accounts of which the last pass left somebody out, with how much less than the best they have had since.
         self._behind: dict[Account, float] = {}
         self._gained: dict[Account, float] = {}
+        # Whose turn it was in their accounts and who did not fit, and how often in a row.
+        self._passed_over: dict[Session, int] = {}
         self._floor = 0.0
 
     def join(self, session: Session, account: Account) -> None:
@@ -32,6 +37,7 @@ class FairShares:
 
     def leave(self, session: Session) -> None:
         """The session has ended."""
+        self._passed_over.pop(session, None)
         del self._accounts[session]
 
     def account_of(self, session: Session) -> Account:
@@ -60,18 +66,27 @@ class FairShares:
         # Of accounts that had equally much the one comes first whose session has waited longest.
         heads = [(account.served, queue[0][0], account) for account, queue in queues.items()]
         heapq.heapify(heads)
+        firsts = {queue[0][1] for queue in queues.values()}
         while heads:
             _, _, account = heapq.heappop(heads)
             queue = queues[account]
-            gained = pack(queue.popleft()[1]) / account.quota.weight
+            session = queue.popleft()[1]
+            gained = pack(session) / account.quota.weight
             account.served += gained
             self._gained[account] += gained
+            if not gained and session in firsts:
+                self._passed_over[session] = self._passed_over.get(session, 0) + 1
+                if self._passed_over[session] > MOST_PASSED_OVER and len(queues) > 1:
+                    # With what small ones take into every gap the account would never come first, where big ones fit.
+                    continue
             if queue:
                 heapq.heappush(heads, (account.served, queue[0][0], account))
 
     def end(self, left_out: Sequence[Session]) -> None:
         """The pass is packed, without these."""
         best = max(self._gained.values(), default=0.0)
+        still = dict.fromkeys(left_out)
+        self._passed_over = {session: count for session, count in self._passed_over.items() if session in still}
         left_out_accounts = {self._accounts[session]: None for session in left_out}
         self._behind = {
             account: self._behind.get(account, 0.0) + best - self._gained[account] for account in left_out_accounts

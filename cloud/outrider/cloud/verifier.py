@@ -207,7 +207,6 @@ class Verifier:
     async def _write(self, link: CloudLink, session: Session, outbox: Outbox) -> None:
         """Send what the session says, until it has said its last word; raises its error if it failed."""
         while True:
-            was_unread = session.is_unread
             try:
                 async with asyncio.timeout(self._config.session.idle_limit_s):
                     message = await outbox.get()
@@ -219,6 +218,7 @@ class Verifier:
                 return
             if isinstance(message, OutriderError):
                 raise message
+            was_unread = outbox.qsize() + 1 == self._config.session.max_unread
             try:
                 async with asyncio.timeout(self._config.session.send_limit_s):
                     await link.send(message)
