@@ -159,6 +159,7 @@ class _Deaf:
     def __init__(self, request: Open) -> None:
         self._messages: list[EdgeMessage] = [request, Grow(1, 0, run_to=2000)]
         self.taken = 0
+        self.last_s = 0.0
         self.reads = asyncio.Event()
 
     async def receive(self) -> EdgeMessage | None:
@@ -170,7 +171,9 @@ class _Deaf:
     async def send(self, message: CloudMessage) -> None:
         """See `CloudLink.send`."""
         await self.reads.wait()
-        self.taken += isinstance(message, Commit)
+        if isinstance(message, Commit):
+            self.taken += 1
+            self.last_s = asyncio.get_running_loop().time()
 
 
 def test_an_edge_that_does_not_read_is_decoded_no_further_and_then_ended() -> None:
@@ -198,18 +201,13 @@ def test_an_edge_that_does_not_read_is_decoded_no_further_and_then_ended() -> No
 @pytest.mark.parametrize("max_unread", [1, 2, 64])
 def test_an_edge_that_reads_late_misses_nothing(max_unread: int) -> None:
     async def main() -> tuple[int, float]:
-        loop = asyncio.get_running_loop()
         async with verifier_for([], config_of(max_unread=max_unread), 1) as (verifier, _):
             link = _Deaf(replace(Task(sampling=LONG).request(), max_tokens=300))
             served = asyncio.create_task(verifier.serve(link))
             await asyncio.sleep(10.0)
             link.reads.set()
-            while link.taken < 300:
-                await asyncio.sleep(0.1)
-            ended_s = loop.time()
-            served.cancel()
-            await asyncio.gather(served, return_exceptions=True)
-            return link.taken, ended_s
+            await served
+            return link.taken, link.last_s
 
     taken, ended_s = run(main(), limit_s=200.0)
     assert taken == 300
@@ -249,7 +247,7 @@ def test_a_pass_that_takes_too_long_is_told_of_and_so_is_its_end() -> None:
         st.builds(
             Quota,
             weight=st.floats(0.1, 10),
-            live_nodes=st.sampled_from([None, 200, 1000]),
+            live_nodes=st.sampled_from([None, 1000]),
             tokens_per_s=st.sampled_from([None, 3.0, 50.0]),
         ),
         min_size=1,

@@ -1,4 +1,4 @@
-"""The operator's file of quotas: what it says for whom, and that what is wrong in it is found by file, key and value."""
+"""The operator's file of quotas: what it says for whom, and that what is wrong is named by file, key and value."""
 
 from __future__ import annotations
 

@@ -76,6 +76,8 @@ class Scheduler:
 
     def add(self, session: Session, account: Account) -> None:
         """Give `session` a share of the passes, out of the account's."""
+        # It may have been here before, and been suspended.
+        session.released = False
         self._line.join(session)
         self._shares.join(session, account)
         if self._missing_count(session) == 1:
