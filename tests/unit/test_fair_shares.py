@@ -106,6 +106,16 @@ def test_a_big_piece_is_not_passed_over_for_ever_by_small_ones() -> None:
     assert floor.had[big] >= 64 * 10
 
 
+def test_nor_is_one_whose_account_fills_every_gap_with_small_ones() -> None:
+    """So that account had more than others in every pass, and never came first."""
+    floor = Floor(max_rows=46)
+    for number, weight in enumerate((1.18, 1.75, 1.18)):
+        floor.add(account(f"big {number}", weight), [31, 31])
+    starved, *_ = floor.add(account("mixed", 1.18), [38, 1, 9, 4])
+    floor.run(500)
+    assert floor.had[starved] >= 38 * 20
+
+
 def test_nothing_is_saved_up_while_nothing_is_wanted() -> None:
     """Who comes back after a thousand passes gets its share, not all there is until it has caught up."""
     floor = Floor(max_rows=8)
@@ -131,8 +141,13 @@ def test_one_account_alone_is_served_in_turn() -> None:
     floor = Floor(max_rows=8)
     sessions = floor.add(account("only"), [3, 8, 1, 2, 5, 8, 4])
     seen: list[Session] = []
+
+    def pack(session: Session) -> int:
+        seen.append(session)
+        return floor.rows[session]
+
     floor.shares.begin(sessions)
-    floor.shares.serve(sessions, lambda session: seen.append(session) or floor.rows[session])
+    floor.shares.serve(sessions, pack)
     assert seen == sessions
 
 
