@@ -137,6 +137,28 @@ def test_with_room_for_all_nobody_owes_anything_afterwards() -> None:
     assert abs(floor.total(busy) - 3000 - (floor.total(quiet) - 100)) <= 30
 
 
+def test_who_was_left_out_while_another_one_had_a_lot_is_known_until_it_is_served() -> None:
+    """Only what others had since counts, by weight; where all had about as much nobody is behind."""
+    floor = Floor(max_rows=100)
+    busy, light = floor.add(account("busy"), [60]), floor.add(account("light", 2), [1, 1])
+    even = floor.add(account("even"), [5])
+
+    def one_pass(left_out: Sequence[Session]) -> None:
+        everybody = [*busy, *light, *even]
+        floor.shares.begin(everybody)
+        floor.shares.serve([each for each in everybody if each not in left_out], floor.rows.__getitem__)
+        floor.shares.end(left_out)
+
+    one_pass(light)
+    assert floor.shares.is_far_behind(light[0], 120)
+    assert not floor.shares.is_far_behind(light[0], 121)
+    assert not floor.shares.is_far_behind(even[0], 1)
+    one_pass(light)
+    assert floor.shares.is_far_behind(light[0], 240)
+    one_pass([])
+    assert not floor.shares.is_far_behind(light[0], 1)
+
+
 def test_one_account_alone_is_served_in_turn() -> None:
     floor = Floor(max_rows=8)
     sessions = floor.add(account("only"), [3, 8, 1, 2, 5, 8, 4])
