@@ -143,7 +143,8 @@ async def test_surplus_opens_are_refused_with_a_time_to_retry() -> None:
         async with raw_stream(address) as second:
             await second.send(open_request())
             error = await expect_refusal(second, Reason.CAPACITY_EXHAUSTED)
-            assert error.retry_after_s == 0.25
+            assert error.retry_after_s is not None
+            assert 0.125 <= error.retry_after_s <= 0.375, "about as long as a session may take, and not all at once"
 
 
 async def test_a_slot_is_free_again_after_close_after_half_close_and_after_a_vanished_client() -> None:

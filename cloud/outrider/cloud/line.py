@@ -29,6 +29,10 @@ class Line:
         """Whether the session has joined and not left."""
         return session in self._turns
 
+    def is_wanting(self, session: Session) -> bool:
+        """Whether the session wants a pass."""
+        return session in self._wanting or session in self._fresh
+
     def join(self, session: Session) -> None:
         """Give the session a turn after all others."""
         self._turns[session] = self._next_turn

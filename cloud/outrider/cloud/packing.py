@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from outrider.cloud.accounts import Account
 from outrider.cloud.session import Session
 from outrider.cloud.target import PassWork
 from outrider.cloud.targets.contract import side_branches
@@ -15,15 +18,22 @@ class Packing:
         # Of those that have guesses to check or a prompt to read.
         self.busy_rows = 0
         self.branches_left = max_branches
+        self._sessions = Counter[Account]()
         self._rows = 0
         self._max_rows = max_rows
 
-    def add(self, session: Session, work: PassWork) -> None:
-        """Take the session's work in if there is room; for the first one there always is."""
+    def add(self, session: Session, work: PassWork, account: Account) -> int:
+        """Take the session's work in if there is room, and for the first one there always is. Returns its rows."""
         needed = work.rows.count
         if self.work and self._rows + needed > self._max_rows:
-            return
+            return 0
         self._rows += needed
         self.busy_rows += needed if needed > 1 else 0
         self.branches_left -= side_branches(work.rows.node_parents)
         self.work[session] = work
+        self._sessions[account] += 1
+        return needed
+
+    def sessions_of(self, account: Account) -> int:
+        """Sessions of the account that are in."""
+        return self._sessions[account]

@@ -9,12 +9,16 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from outrider.cloud.accounts import Account
+from outrider.cloud.fairness import FairShares
 from outrider.cloud.gathering import LEAST_S, Gathering
 from outrider.cloud.incidents import internal_error
 from outrider.cloud.line import Line
 from outrider.cloud.packing import Packing
+from outrider.cloud.pass_watch import PassWatch
 from outrider.cloud.session import PassTiming, Session
 from outrider.cloud.target import PassWork, Target
+from outrider.cloud.throttle import Throttle
 from outrider.cloud.walk import WalkResult
 
 # For so long an open session's prompt waits for the edge's first word, in seconds. With its credit or guesses the pass
@@ -30,36 +34,52 @@ class PassLimits:
 
     When guesses and prompts have `throttle_rows` rows (None: all the free ones), eager sessions that are between
     guesses are left out of the pass, as patient ones are; of no more than `gather_passes` passes in a row.
+
+    A pass that takes longer than `pass_limit_s` seconds is taken to be stuck.
     """
 
     max_rows: int = 512
     free_rows: int = 64
     gather_passes: float = 4.0
     throttle_rows: int | None = None
+    pass_limit_s: float = 120.0
 
 
 class Scheduler:
     """Runs passes for as long as its task lives.
 
-    `on_idle_slot` is called with each session that has ended or is suspended, and is in no pass any more.
+    `on_idle_slot` is called with each session that has ended or is suspended, and is in no pass any more,
+    `on_stuck` when a pass takes too long, and when that one ends after all.
     """
 
-    def __init__(self, target: Target, limits: PassLimits, on_idle_slot: Callable[[Session], None]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        limits: PassLimits,
+        on_idle_slot: Callable[[Session], None],
+        on_stuck: Callable[[bool], None] = lambda is_stuck: None,
+    ) -> None:
         self._target = target
         self._limits = limits
         self._throttle_rows = limits.free_rows if limits.throttle_rows is None else limits.throttle_rows
         self._gathering = Gathering(limits.gather_passes)
         self._on_idle_slot = on_idle_slot
         self._line = Line()
+        self._shares = FairShares()
+        self._throttle = Throttle()
+        self._watch = PassWatch(limits.pass_limit_s, on_stuck)
         self._wake = asyncio.Event()
         self._is_paused = False
         # Held while a pass runs.
         self._passing = asyncio.Lock()
         self.passes = 0
 
-    def add(self, session: Session) -> None:
-        """Give `session` a share of the passes."""
+    def add(self, session: Session, account: Account) -> None:
+        """Give `session` a share of the passes, out of the account's."""
+        # It may have been here before, and been suspended.
+        session.released = False
         self._line.join(session)
+        self._shares.join(session, account)
         if self._missing_count(session) == 1:
             return
         if session.reads_in_one_pass(self._target.cached_length(session.slot)):
@@ -77,6 +97,12 @@ class Scheduler:
             self._want(session, self._now())
         self._wake.set()
 
+    def go_on(self, session: Session) -> None:
+        """The edge has read what it was sent, and the session need not wait for that any longer."""
+        if session in self._line and not session.in_pass and self._wants_pass(session):
+            self._want(session, self._now())
+            self._wake.set()
+
     def keep(self, session: Session) -> None:
         """A session that was about to leave stays: it has a stream again."""
         session.released = False
@@ -93,6 +119,8 @@ class Scheduler:
         session.released = True
         if not session.in_pass and session in self._line:
             self._line.leave(session)
+            self._throttle.forget(session, self._shares.account_of(session))
+            self._shares.leave(session)
             self._gathering.forget(session)
             self._on_idle_slot(session)
 
@@ -118,6 +146,17 @@ class Scheduler:
         if self._is_paused:
             return None
         now_s = self._now()
+        for session in self._throttle.due(now_s):
+            if self._wants_pass(session):
+                self._want(session, now_s)
+        hold_s = self._gather_s(now_s)
+        until_s = self._throttle.until_s
+        if until_s is None:
+            return hold_s
+        return until_s - now_s if hold_s is None else min(hold_s, until_s - now_s)
+
+    def _gather_s(self, now_s: float) -> float | None:
+        """The same for those whose accounts may have more tokens now."""
         while (fresh := self._line.next_fresh) is not None and fresh[1] - now_s <= LEAST_S:
             self._want(fresh[0], min(fresh[1], now_s))
         if self._line.has_eager:
@@ -137,23 +176,26 @@ class Scheduler:
     def _want(self, session: Session, since_s: float) -> None:
         if session.ready_since is None:
             session.ready_since = since_s
-        self._line.want(session)
+        if self._throttle.holds(session, self._shares.account_of(session), self._now()):
+            self._line.rest(session)
+        else:
+            self._line.want(session)
 
     def _collect(self) -> list[tuple[Session, PassWork]]:
         """The work of the next pass: sessions in turn, until the rows or the side branches run out. Those that may wait
         come after all others, and not at all if guesses and prompts keep the pass busy.
         """
         in_turn = self._line.in_turn()
+        self._shares.begin(in_turn)
         waiting = dict.fromkeys(session for session in in_turn if self._may_wait(session))
         packing = Packing(self._limits.max_rows, self._target.spec.max_branches)
-        for session in in_turn:
-            if session not in waiting:
-                self._pack(session, packing)
+        self._shares.serve((s for s in in_turn if s not in waiting), lambda session: self._pack(session, packing))
         if not packing.work or packing.busy_rows < self._throttle_rows:
-            for session in waiting:
-                self._pack(session, packing)
+            self._shares.serve(waiting, lambda session: self._pack(session, packing))
         batch = [(session, packing.work[session]) for session in in_turn if session in packing.work]
         left_out = [session for session in in_turn if session not in packing.work]
+        # Who was found to want nothing, or to have had its tokens, does not stand in the line any more.
+        self._shares.end([session for session in left_out if self._line.is_wanting(session)])
         self._line.take_turns([session for session, _ in batch], left_out)
         for session in left_out:
             session.left_out_count += 1
@@ -163,17 +205,26 @@ class Scheduler:
 
     def _may_wait(self, session: Session) -> bool:
         """Whether the session could be kept for the guesses that its edge is about to send: it has not been for long,
-        and is not just reading its prompt.
+        by passes or by what others had meanwhile, and is not just reading its prompt.
         """
-        is_kept_for_long = session.left_out_count >= self._limits.gather_passes
+        is_kept_for_long = session.left_out_count >= self._limits.gather_passes or self._shares.is_far_behind(
+            session, self._throttle_rows
+        )
         return session.is_between_guesses and not is_kept_for_long and self._missing_count(session) == 1
 
-    def _pack(self, session: Session, packing: Packing) -> None:
+    def _pack(self, session: Session, packing: Packing) -> int:
+        """Take the session into the pass if there is room and its account may have more tokens; returns its rows."""
+        account = self._shares.account_of(session)
+        if self._throttle.holds(session, account, self._now()):
+            self._line.rest(session)
+            return 0
+        if account.wait_s(1 + packing.sessions_of(account), self._now()):
+            return 0
         work = self._work_of(session, packing.branches_left)
         if work is None:
             self._line.rest(session)
-        else:
-            packing.add(session, work)
+            return 0
+        return packing.add(session, work, account)
 
     def _work_of(self, session: Session, max_branches: int) -> PassWork | None:
         """What the session wants; one that fails at saying so is ended, and only that one."""
@@ -193,7 +244,8 @@ class Scheduler:
             session.ready_since = None
             self._line.rest(session)
         try:
-            results = await self._target.run_pass([work for _, work in batch])
+            with self._watch.watching():
+                results = await self._target.run_pass([work for _, work in batch])
         except Exception as error:
             for session, _ in batch:
                 _fail(session, error)
@@ -225,10 +277,12 @@ class Scheduler:
         self.passes += 1
         load_percent = self._load_percent(batch)
         for (session, _), waited_ns, result in zip(batch, queue_ns, results, strict=True):
+            length_before = len(session.sequence)
             try:
                 session.complete(result, PassTiming(waited_ns, pass_ns, load_percent))
             except Exception as error:
                 _fail(session, error)
+            self._shares.account_of(session).spend(len(session.sequence) - length_before, self._now())
 
     def _load_percent(self, batch: Sequence[tuple[Session, PassWork]]) -> int:
         """50 for a pass with all the rows that are free, 100 for one with twice as many or more."""

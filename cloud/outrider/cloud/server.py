@@ -86,10 +86,12 @@ async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncItera
         await server.start()
         await _report(checker, health_pb2.HealthCheckResponse.SERVING)
         watcher = asyncio.create_task(_report_death(verifier, checker))
+        stuck_watcher = asyncio.create_task(_report_stuck(verifier, checker))
         try:
             yield port
         finally:
             watcher.cancel()
+            stuck_watcher.cancel()
             await checker.enter_graceful_shutdown()
             await asyncio.shield(server.stop(STOP_GRACE_S))
 
@@ -103,6 +105,15 @@ async def _report_death(verifier: Verifier, checker: health.aio.HealthServicer) 
     """A verifier that cannot run passes says so to those who ask for its health."""
     await verifier.dead()
     await _report(checker, health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
+async def _report_stuck(verifier: Verifier, checker: health.aio.HealthServicer) -> None:
+    """So does one whose pass takes too long, until that has ended."""
+    is_stuck = False
+    while True:
+        is_stuck = await verifier.stuck_is_not(is_stuck)
+        status = health_pb2.HealthCheckResponse
+        await _report(checker, status.NOT_SERVING if is_stuck else status.SERVING)
 
 
 def check_reach(config: ServerConfig) -> None:

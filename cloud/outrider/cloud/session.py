@@ -6,7 +6,7 @@ session without a stream is suspended: its text stays, nothing of it runs.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outrider.cloud.lookup import with_lookup
 from outrider.cloud.target import PassWork
@@ -39,8 +39,9 @@ PATIENT_RUN_AHEAD = 1
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """What the operator allows one session: live nodes, tokens ahead of the edge, nodes and prefill rows a pass,
-    guesses a pass that the verifier looks up itself (each is a row), seconds until Open is complete, seconds without a
-    word while nothing is left to do, and seconds that the edge may take to read a message.
+    guesses a pass that the verifier looks up itself (each is a row), commits that may wait for the edge to read them,
+    seconds until Open is complete, seconds without a word while nothing is left to do, and seconds that the edge may
+    take to read a message.
     """
 
     window: int = 256
@@ -48,6 +49,7 @@ class SessionLimits:
     max_pass_nodes: int = 64
     prefill_chunk: int = 256
     lookup_nodes: int = 0
+    max_unread: int = 64
     open_limit_s: float = 20.0
     idle_limit_s: float = 900.0
     send_limit_s: float = 30.0
@@ -117,7 +119,13 @@ class Session:
     def has_work(self) -> bool:
         """Whether a pass is running or could run without a further message from the edge."""
         has_credit = self._tree.committed_length < self._run_to
-        return not self.finished and (self.in_pass or self._tree.live_count > 0 or has_credit)
+        may_go_on = not self.is_unread and (self._tree.live_count > 0 or has_credit)
+        return not self.finished and (self.in_pass or may_go_on)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether so much waits for the edge to read it that nothing more is decoded until it does."""
+        return self.outbox is not None and self.outbox.qsize() >= self._limits.max_unread
 
     @property
     def is_eager(self) -> bool:
@@ -146,6 +154,11 @@ class Session:
             return False
         known = TokenHash(self._sequence[: self._prompt_length + request.committed_length])
         return known.value == request.hash
+
+    def set_window(self, window: int) -> None:
+        """Allow so many live nodes, from the next stream on."""
+        self._limits = replace(self._limits, window=window)
+        self._tree.window = window
 
     def attach(self, reused_length: int, resume: Resume | None = None) -> Outbox:
         """Begin a stream, in place of the one there is, whose end is told. Returns what the new one is to send."""

@@ -10,11 +10,14 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from outrider.cloud.accounts import Accounts
 from outrider.cloud.incidents import internal_error
 from outrider.cloud.parking import Parking, ParkingLimits
 from outrider.cloud.principal import ANONYMOUS, Principal
+from outrider.cloud.quotas import Quotas
+from outrider.cloud.retry import LEAST_S, RetryDelay
 from outrider.cloud.scheduler import PassLimits, Scheduler
 from outrider.cloud.session import Outbox, Session, SessionLimits
 from outrider.cloud.target import Target
@@ -35,7 +38,6 @@ from outrider.shared.messages import (
 from outrider.shared.tokenizer_asset import TokenizerAsset
 from outrider.shared.version import software_version
 
-RETRY_AFTER_S = 0.25
 # Well below what a refusal may take.
 ENDING_SESSION_WAIT_S = 0.08
 LINGER_S = 5.0
@@ -45,11 +47,12 @@ MAX_STOP_IDS = 256
 
 @dataclass(frozen=True, slots=True)
 class VerifierConfig:
-    """What the operator sets, for passes, for each session, and for those without a stream."""
+    """What the operator sets, for passes, for each session, for those without a stream, and for each caller."""
 
     passes: PassLimits = field(default_factory=PassLimits)
     session: SessionLimits = field(default_factory=SessionLimits)
     parking: ParkingLimits = field(default_factory=ParkingLimits)
+    quotas: Quotas = field(default_factory=Quotas)
     revision: str = ""
 
 
@@ -59,7 +62,11 @@ class Verifier:
     def __init__(self, target: Target, config: VerifierConfig) -> None:
         self._target = target
         self._config = config
-        self._scheduler = Scheduler(target, config.passes, self._release)
+        self._scheduler = Scheduler(target, config.passes, self._release, self._on_stuck)
+        self._accounts = Accounts(config.quotas)
+        self._retry = RetryDelay(target.spec.max_slots)
+        self._stuck = False
+        self._stuck_changed = asyncio.Event()
         self._free = list(range(target.spec.max_slots))[::-1]
         self._parking = Parking(config.parking, self._free_slot)
         # Those with a stream or in a pass, in order: what is done to all of them is done in one order in every run.
@@ -105,6 +112,13 @@ class Verifier:
     def unused_slots(self) -> int:
         """Slots whose session has ended or is suspended, or that have none."""
         return len(self._free) + len(self._parking)
+
+    async def stuck_is_not(self, known: bool) -> bool:
+        """Wait until a pass that takes too long has made, or has ceased to make, a difference to what is known."""
+        while self._stuck == known:
+            self._stuck_changed.clear()
+            await self._stuck_changed.wait()
+        return self._stuck
 
     async def dead(self) -> None:
         """Wait until no pass can run any more: after a fault in the scheduler itself, or at the end."""
@@ -154,9 +168,11 @@ class Verifier:
             self._quiet.set()
 
     async def _serve(self, link: CloudLink, principal: Principal) -> None:
+        account = self._accounts.of(principal, _now())
         try:
-            async with asyncio.timeout(self._config.session.open_limit_s):
-                request = await link.receive()
+            with account.opening():
+                async with asyncio.timeout(self._config.session.open_limit_s):
+                    request = await link.receive()
         except TimeoutError:
             raise OutriderError(Reason.OPEN_EXPECTED, "no complete Open in time.") from None
         if request is None:
@@ -202,11 +218,14 @@ class Verifier:
                 return
             if isinstance(message, OutriderError):
                 raise message
+            was_unread = outbox.qsize() + 1 == self._config.session.max_unread
             try:
                 async with asyncio.timeout(self._config.session.send_limit_s):
                     await link.send(message)
             except TimeoutError:
                 raise OutriderError(Reason.SESSION_IDLE, "the edge does not read what it is sent.") from None
+            if was_unread and session.outbox is outbox:
+                self._scheduler.go_on(session)
             if session.finished and outbox.empty():
                 return
 
@@ -235,6 +254,10 @@ class Verifier:
             if session.outbox is outbox:
                 session.fail(internal_error("reading failed", error))
 
+    def _on_stuck(self, is_stuck: bool) -> None:
+        self._stuck = is_stuck
+        self._stuck_changed.set()
+
     def _on_scheduler_end(self, task: asyncio.Task[None]) -> None:
         """Tell everybody if the scheduler has died of a fault; otherwise it was told to end."""
         self._dead.set()
@@ -249,9 +272,13 @@ class Verifier:
         self._check_serving()
         end = self._check(request)
         await self._wait_for_ending_session()
+        account = self._accounts.of(principal, _now())
+        window = account.window(self._config.session.window)
         slot, reused_length = self._take_slot(request, principal)
-        session = Session(secrets.token_hex(16), slot, request, self._target.vocabulary, end, self._config.session)
+        limits = replace(self._config.session, window=window)
+        session = Session(secrets.token_hex(16), slot, request, self._target.vocabulary, end, limits)
         self._sessions[session] = principal
+        account.join(session, window)
         outbox = session.attach(reused_length)
         try:
             # A rewind waits for the running pass; most slots need none.
@@ -263,7 +290,7 @@ class Verifier:
             session.suspend()
             self._release(session)
             raise
-        self._scheduler.add(session)
+        self._scheduler.add(session, account)
         return session, outbox
 
     def _resume(self, request: Resume, principal: Principal) -> tuple[Session, Outbox]:
@@ -280,12 +307,17 @@ class Verifier:
             raise OutriderError(Reason.SESSION_NOT_FOUND)
         if request.attempt <= session.attempt:
             raise OutriderError(Reason.SUPERSEDED, f"attempt {request.attempt}, after attempt {session.attempt}.")
+        account = self._accounts.of(principal, _now())
+        if is_parked:
+            window = account.window(self._config.session.window)
+            session.set_window(window)
+            account.join(session, window)
         cached_length = self._target.cached_length(session.slot)
         outbox = session.attach(min(cached_length, len(session.sequence) - 1), request)
         if is_parked:
             self._parking.take(session)
             self._sessions[session] = principal
-            self._scheduler.add(session)
+            self._scheduler.add(session, account)
         else:
             self._scheduler.keep(session)
         return session, outbox
@@ -293,7 +325,7 @@ class Verifier:
     def _check_serving(self) -> None:
         """Raise DRAINING or INTERNAL for a verifier that takes no streams any more."""
         if self._is_draining:
-            raise OutriderError(Reason.DRAINING, retry_after_s=RETRY_AFTER_S)
+            raise OutriderError(Reason.DRAINING, retry_after_s=LEAST_S)
         if self._dead.is_set():
             raise OutriderError(Reason.INTERNAL, "The verifier has stopped serving.")
 
@@ -356,12 +388,13 @@ class Verifier:
         raise OutriderError(
             Reason.CAPACITY_EXHAUSTED,
             f"{self._target.spec.max_slots} sessions are open.",
-            retry_after_s=RETRY_AFTER_S,
+            retry_after_s=self._retry.next_s(),
         )
 
     def _release(self, session: Session) -> None:
         """A session is in no pass and has no stream any more: keep it, unless its cache is not sound."""
         principal = self._sessions.pop(session)
+        self._accounts.of(principal, _now()).leave(session)
         if session.cache_is_sound:
             self._parking.park(session, principal)
         else:
@@ -373,3 +406,7 @@ class Verifier:
         """The time of a session without a stream is over."""
         self._free.append(session.slot)
         self._slot_freed.set()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

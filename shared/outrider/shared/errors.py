@@ -38,6 +38,7 @@ class Reason(StrEnum):
     SUPERSEDED = "SUPERSEDED"
     DRAINING = "DRAINING"
     CAPACITY_EXHAUSTED = "CAPACITY_EXHAUSTED"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     UNAUTHENTICATED = "UNAUTHENTICATED"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     INTERNAL = "INTERNAL"
@@ -87,6 +88,9 @@ ERROR_TABLE: dict[Reason, ErrorSpec] = {
     Reason.SUPERSEDED: ErrorSpec("ABORTED", 3, "Another stream has taken the session over."),
     Reason.DRAINING: ErrorSpec("UNAVAILABLE", 4, "The verifier is about to stop and takes no new answers."),
     Reason.CAPACITY_EXHAUSTED: ErrorSpec("RESOURCE_EXHAUSTED", 3, "All sessions are taken; try again later."),
+    Reason.QUOTA_EXCEEDED: ErrorSpec(
+        "RESOURCE_EXHAUSTED", 3, "The caller has as much as it may have; try again later."
+    ),
     Reason.UNAUTHENTICATED: ErrorSpec("UNAUTHENTICATED", 3, "The verifier does not know the caller."),
     Reason.MESSAGE_TOO_LARGE: ErrorSpec("RESOURCE_EXHAUSTED", 3, "A message is larger than the other side takes."),
     Reason.INTERNAL: ErrorSpec("INTERNAL", 3, "Internal error."),

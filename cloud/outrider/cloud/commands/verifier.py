@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from outrider.cloud.quotas import Quotas, read_quotas
 from outrider.cloud.scheduler import PassLimits
 from outrider.cloud.server import ServerConfig, check_files, check_port_is_free, check_reach, running_server
 from outrider.cloud.session import PATIENT_RUN_AHEAD, SessionLimits
@@ -40,6 +41,10 @@ def verifier(
     ] = None,
     new_token: Annotated[
         str | None, typer.Option(metavar="NAME", help="Print a new token and its line for --tokens, and exit.")
+    ] = None,
+    quotas: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What each caller may have (TOML); needs --tokens or --tls-client-ca."),
     ] = None,
     pad_commits: Annotated[
         bool, typer.Option("--pad-commits", help="Make commits equally long: sizes then tell no accept counts.")
@@ -79,6 +84,9 @@ def verifier(
             show_default="as --free-rows",
         ),
     ] = None,
+    pass_limit: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a pass is taken to be stuck and the health to be bad.")
+    ] = 120.0,
     dtype: Annotated[
         Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="For transformers targets.", show_default="fp32")
     ] = None,
@@ -110,6 +118,8 @@ def verifier(
         pad_commits=pad_commits,
     )
     check_reach(server_config)
+    if quotas is not None and tokens is None and tls_client_ca is None:
+        raise OutriderError(Reason.USAGE, f"--quotas {str(quotas)!r}: expected --tokens or --tls-client-ca with it.")
     run_ahead = _max_run_ahead(pace, max_run_ahead)
     target_config = TargetConfig(
         spec=target,
@@ -124,10 +134,11 @@ def verifier(
         threads=threads,
     )
     config = VerifierConfig(
-        passes=PassLimits(max_rows, free_rows, gather_passes, throttle_rows),
+        passes=PassLimits(max_rows, free_rows, gather_passes, throttle_rows, pass_limit),
         session=SessionLimits(
             window=window, max_run_ahead=run_ahead, prefill_chunk=min(256, max_rows), lookup_nodes=lookup
         ),
+        quotas=Quotas() if quotas is None else read_quotas(quotas),
         revision=revision_of(target),
     )
     return asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
