@@ -1,10 +1,12 @@
-"""Answers whose streams break: they go on over another stream, at the same verifier or at another one, with the same text."""
+"""Answers whose streams break: they go on over another stream, at the same verifier or at another one, with the same
+text.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -123,7 +125,7 @@ def test_what_was_committed_while_nobody_listened_is_not_lost() -> None:
     """The commit of the pass that ran when the link broke comes with Opened."""
 
     async def main() -> tuple[Opened, list[int]]:
-        async with replicas() as (here, [verifier]):
+        async with replicas() as (here, [_verifier]):
             task = Task(sampling=LONG)
             link = here.open_stream()
             assert isinstance(link, MemoryEdgeLink)
