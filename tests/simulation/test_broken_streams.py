@@ -314,3 +314,20 @@ def test_suspended_sessions_make_room_for_their_own_caller_and_after_a_while_for
             assert verifier._parking.give_up(own) is None
 
     run(main())
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("after", [1, 5])
+def test_an_answer_that_is_left_early_ends_its_session(task: Task, after: int) -> None:
+    """The link may be slow to take Close in: nothing turns in circles meanwhile."""
+
+    async def main() -> None:
+        async with replicas() as (here, [verifier]):
+            answer = begin(task, here, verifier)
+            async with contextlib.aclosing(answer.committed()) as commits:
+                for _ in range(after):
+                    await anext(commits)
+            await asyncio.sleep(1)
+            assert verifier.unused_slots == 2
+
+    run(main(), limit_s=100)

@@ -177,7 +177,7 @@ class Answer:
         """Draft and send as the policy says, for as long as the answer lasts."""
         while True:
             self._changed.clear()
-            if self._is_complete():
+            if self._is_complete() or self._ending:
                 await self._changed.wait()
                 continue
             await self._extend_credit()
