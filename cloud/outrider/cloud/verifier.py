@@ -41,6 +41,8 @@ from outrider.shared.version import software_version
 # Well below what a refusal may take.
 ENDING_SESSION_WAIT_S = 0.08
 LINGER_S = 5.0
+# An edge that was told to go away does not write any more.
+DRAIN_LINGER_S = 0.2
 MAX_REQUIRED_FEATURES = 32
 MAX_STOP_IDS = 256
 
@@ -191,7 +193,7 @@ class Verifier:
             finally:
                 self._leave(session, outbox)
             # The edge may be writing; a stream that ends under its pen would cost it the last messages.
-            await asyncio.wait([reader], timeout=LINGER_S)
+            await asyncio.wait([reader], timeout=DRAIN_LINGER_S if self._is_draining else LINGER_S)
         finally:
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):

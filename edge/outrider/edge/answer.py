@@ -132,7 +132,7 @@ class Answer:
                     self.stats.prefill_passes += message.prefill_passes
                     return
                 case GoAway():
-                    self._is_going_away = True
+                    self._is_going_away, self._is_connected = True, False
                 case None if self._is_going_away:
                     raise OutriderError(Reason.DRAINING)
                 case None:

@@ -124,7 +124,7 @@ class Recovery:
             try:
                 limits = await self._verifiers.find(elsewhere=fate is not _Fate.GONE)
             except OutriderError as failure:
-                error = failure if can_resume or fate is not _Fate.AWAY else error
+                error = failure
                 continue
             return Way(self._verifiers.open_stream(), limits)
 

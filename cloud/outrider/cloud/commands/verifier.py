@@ -46,6 +46,10 @@ def verifier(
         Path | None,
         typer.Option(metavar="FILE", help="What each caller may have (TOML); needs --tokens or --tls-client-ca."),
     ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="How long stopping may take: edges are sent elsewhere first."),
+    ] = 10.0,
     pad_commits: Annotated[
         bool, typer.Option("--pad-commits", help="Make commits equally long: sizes then tell no accept counts.")
     ] = False,
@@ -116,6 +120,7 @@ def verifier(
         tls=_tls(tls_cert, tls_key, tls_client_ca),
         tokens=tokens,
         pad_commits=pad_commits,
+        grace_s=grace,
     )
     check_reach(server_config)
     if quotas is not None and tokens is None and tls_client_ca is None:
