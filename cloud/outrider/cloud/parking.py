@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from outrider.cloud.principal import Principal
@@ -43,6 +43,10 @@ class Parking:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def __iter__(self) -> Iterator[Session]:
+        """The longest there comes first."""
+        return (place.session for place in self._places.values())
 
     def park(self, session: Session, principal: Principal) -> None:
         """Keep a session whose stream has ended and which is in no pass."""

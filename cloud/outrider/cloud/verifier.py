@@ -115,6 +115,19 @@ class Verifier:
         """Slots whose session has ended or is suspended, or that have none."""
         return len(self._free) + len(self._parking)
 
+    @property
+    def free_slots(self) -> int:
+        """Slots that hold nothing that anybody could come back to."""
+        return len(self._free)
+
+    def check_integrity(self) -> None:
+        """Assert that each slot is free or one session's, and what each session asserts."""
+        sessions = [*self._sessions, *self._parking]
+        slots = sorted([*self._free, *(session.slot for session in sessions)])
+        assert slots == list(range(self._target.spec.max_slots)), f"slots free or taken: {slots}"
+        for session in sessions:
+            session.check_integrity()
+
     async def stuck_is_not(self, known: bool) -> bool:
         """Wait until a pass that takes too long has made, or has ceased to make, a difference to what is known."""
         while self._stuck == known:

@@ -86,6 +86,11 @@ class Answer:
         self._began = self._now()
         self.stats.profile.begin(self._began)
 
+    @property
+    def attempt(self) -> int:
+        """How often its session has been resumed."""
+        return self._attempt
+
     async def committed(self) -> AsyncGenerator[list[CommittedToken], None]:
         """The tokens of each commit as they become final, until the answer is complete.
 

@@ -267,6 +267,11 @@ class MemoryPort:
         """From now on every stream breaks at once, as where nobody listens any more."""
         self._is_refusing = True
 
+    def cut(self, edge_notice_s: float = 0.0, cloud_notice_s: float = 0.0) -> None:
+        """Break all streams; see `MemoryEdgeLink.cut`."""
+        for link in self._links:
+            link.cut(edge_notice_s, cloud_notice_s)
+
     def connect(self, profile: LinkProfile, seed: int, observer: Observer | None = None) -> MemoryEdgeLink:
         """See `connect`."""
         self._links = [link for link in self._links if link.served is not None and not link.served.done()]

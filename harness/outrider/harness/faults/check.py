@@ -1,0 +1,64 @@
+"""What has to hold after every run: each answer's text is the target's own, or a beginning of it and an error that
+what went wrong explains.
+"""
+
+from __future__ import annotations
+
+from outrider.harness.faults.schedule import AnswerPlan, Kind, Schedule, make_schedule
+from outrider.harness.faults.world import Report, play
+from outrider.shared.errors import Reason
+from outrider.shared.sampling.choose import Chooser
+from outrider.shared.tiny import HASH_START, TINY_SIZE, hash_push, state_logits, tiny_vocabulary
+
+
+def find_fault(seed: int) -> str | None:
+    """Run the schedule of `seed`; what is wrong with it, None if nothing is."""
+    schedule = make_schedule(seed)
+    try:
+        check(schedule, play(schedule))
+    except Exception as error:
+        return f"seed {seed}: {type(error).__name__}: {error}"
+    return None
+
+
+def check(schedule: Schedule, report: Report) -> None:
+    """Raises AssertionError for an answer that did not end as it should."""
+    expected = [target_alone(plan) for plan in schedule.answers]
+    for index, tokens in report.rivals:
+        assert tokens == expected[index][: len(tokens)], f"a second stream of answer {index} was told another text"
+    for index, plan in enumerate(schedule.answers):
+        outcome, whole = report.outcomes[index], expected[index]
+        length = len(outcome.tokens)
+        assert outcome.tokens == whole[:length], f"answer {index}: {outcome.tokens}, the target's own: {whole}"
+        if outcome.reason is not None:
+            allowed = _allowed(schedule, report, index)
+            assert outcome.reason in allowed, f"answer {index}: {outcome.reason.value} after {length} of {len(whole)}"
+        elif plan.leave_after is None or length < plan.leave_after:
+            assert length == len(whole), f"answer {index} ended well after {length} of {len(whole)} tokens"
+
+
+def _allowed(schedule: Schedule, report: Report, index: int) -> set[Reason]:
+    allowed = set[Reason]()
+    if schedule.has(Kind.CUT, Kind.KILL, Kind.DRAIN):
+        allowed.add(Reason.VERIFIER_UNREACHABLE)
+    if schedule.has(Kind.DRAIN):
+        allowed.add(Reason.DRAINING)
+    # A session that has lost its stream may keep its slot, too.
+    if len(schedule.answers) + len(schedule.faults) > schedule.slots:
+        allowed.add(Reason.CAPACITY_EXHAUSTED)
+    if index in report.rival_wins:
+        allowed.add(Reason.SUPERSEDED)
+    return allowed
+
+
+def target_alone(plan: AnswerPlan) -> tuple[int, ...]:
+    """The answer without any of the product around the model."""
+    sampling, stop_ids = plan.sampling, tiny_vocabulary().stop_ids
+    chooser = Chooser(sampling, plan.seed, plan.prompt_ids, TINY_SIZE)
+    state, answer = HASH_START, list[int]()
+    for token in plan.prompt_ids:
+        state = hash_push(state, token)
+    while len(answer) < sampling.max_tokens and not (answer and answer[-1] in stop_ids):
+        answer.append(chooser.choose(state_logits(state), answer).token)
+        state = hash_push(state, answer[-1])
+    return tuple(answer)
