@@ -137,7 +137,7 @@ async def test_a_verifier_that_is_terminated_in_mid_answer_is_reported_as_unreac
     )
     assert process.stdout is not None
     address = (await process.stdout.readline()).decode().split('"')[3]
-    async with Agent.connect(address, drafter="none") as agent:
+    async with Agent.connect(address, drafter="none", patience_s=1) as agent:
         stream = agent.stream("end", Sampling(max_tokens=90_000, logit_bias={256: -100.0}))
         await anext(stream)
         process.terminate()

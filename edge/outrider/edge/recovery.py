@@ -114,7 +114,8 @@ class Recovery:
             fate = self._judge(error, can_resume=can_resume)
             can_resume = can_resume and fate is _Fate.BROKEN
             wait_s = self._wait_s(error, fate)
-            if _now() + wait_s - self._since_s > self._patience.limit_s:
+            # A verifier that does not know the session can be reached: that is no time to give up.
+            if fate is not _Fate.GONE and _now() + wait_s - self._since_s > self._patience.limit_s:
                 raise error
             await self._verifiers.pause(wait_s)
             self._tries += 1

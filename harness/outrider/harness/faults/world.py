@@ -203,9 +203,7 @@ def _make_answer(plan: AnswerPlan, limits: Limits, way: WayTo) -> Answer:
     }
     sources = Sources.of(sessions, request, Experience(), drafting.guess_options(), lookup=plan.has_lookup)
     stop_ids = tiny_vocabulary().stop_ids
-    setup = AnswerSetup(
-        request, limits, stop_ids, drafting.make_control(), drafting.is_eager, drafting.may_change_pace
-    )
+    setup = AnswerSetup(request, limits, stop_ids, drafting.make_control(), drafting.is_eager, drafting.may_change_pace)
     return Answer(setup, way.open_stream(), sources, Recovery(way, plan.patience, seed=plan.seed))
 
 
