@@ -26,7 +26,7 @@ class Patience:
     limit_s: float = 30.0
     first_wait_s: float = 0.2
     most_wait_s: float = 3.0
-    refusals: int = 3
+    refusals: int = 6
     faults: int = 2
 
 
@@ -145,7 +145,9 @@ class Recovery:
         if fate is _Fate.GONE or (self._tries == 0 and fate is not _Fate.FULL):
             return 0.0
         longest_s = min(self._patience.most_wait_s, self._patience.first_wait_s * 2.0 ** (self._tries - 1))
-        return max(error.retry_after_s or 0.0, longest_s) * self._random.uniform(0.5, 1.0)
+        wait_s = longest_s * self._random.uniform(0.5, 1.0)
+        # What the verifier asks for is the least.
+        return max(wait_s, (error.retry_after_s or 0.0) * self._random.uniform(1.0, 1.5))
 
 
 def _now() -> float:
