@@ -27,9 +27,10 @@ from outrider.harness.memory_link import MemoryPort
 from outrider.harness.simulation.measures import measures
 from outrider.harness.simulation.scenario import Scenario, resolve
 from outrider.harness.simulation.virtual_run import run_virtual
+from outrider.harness.tiny_answers import PacedDraft, chooser_of
 from outrider.shared.corpus_index import CorpusIndex
 from outrider.shared.sampling.options import Sampling
-from simulation.world import PacedDraft, Task, chooser_of, drain, forty_ms, target_alone
+from simulation.world import Task, drain, forty_ms, target_alone
 
 
 def repetitive(seed: int, letters: int) -> Task:

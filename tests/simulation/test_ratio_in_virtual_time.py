@@ -28,10 +28,11 @@ from outrider.harness.memory_link import MemoryPort
 from outrider.harness.profiles import DrafterProfile
 from outrider.harness.simulation.measures import measures
 from outrider.harness.simulation.virtual_run import run_virtual
+from outrider.harness.tiny_answers import PacedDraft, chooser_of
 from outrider.harness.virtual_time import run
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.tiny import END, TINY_SIZE
-from simulation.world import PacedDraft, Task, World, chooser_of, drain, forty_ms, target_alone, world
+from simulation.world import Task, World, drain, forty_ms, target_alone, world
 from unit.harness_simulation.setups import PASS_MS, make_setup
 
 # Passes of 40 ms: an answer of 24 tokens that takes longer does not go on.

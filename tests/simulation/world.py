@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +10,20 @@ from outrider.cloud.session import SessionLimits
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.edge.answer import Answer, AnswerSetup
-from outrider.edge.drafters.base import DraftSession, Proposal
 from outrider.edge.drafters.tiny import TinyDrafter
 from outrider.edge.drafting import Drafting
 from outrider.edge.guesses.draft_temperature import AUTO
 from outrider.edge.guesses.experience import Experience
 from outrider.edge.guesses.sources import Sources
 from outrider.edge.recovery import Recovery
+from outrider.harness import tiny_answers
 from outrider.harness.inline_target import InlineTarget, PassCost
 from outrider.harness.links import LinkProfile
 from outrider.harness.memory_link import MemoryPort, Observer
+from outrider.harness.tiny_answers import PacedDraft, chooser_of
 from outrider.shared.link import EdgeLink
 from outrider.shared.messages import Open, VerifierInfo
-from outrider.shared.sampling.choose import Chooser
 from outrider.shared.sampling.options import Sampling
-from outrider.shared.tiny import HASH_START, TINY_SIZE, hash_push, state_logits, tiny_vocabulary
 
 
 def forty_ms(rows: int, sessions: int) -> float:
@@ -68,42 +66,9 @@ class Task:
         return Open(prompt, self.sampling, self.seed, self.sampling.max_tokens, tuple(committed_ids))
 
 
-class PacedDraft:
-    """A drafting session whose steps take `step_ms` of the loop's clock."""
-
-    def __init__(self, inner: DraftSession, step_ms: float) -> None:
-        self._inner = inner
-        self._step_ms = step_ms
-
-    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
-        """See `DraftSession.propose`."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        proposals = await self._inner.propose(texts, count)
-        await asyncio.sleep(began_s + self._step_ms / 1000 - loop.time())
-        return proposals
-
-    async def close(self) -> None:
-        """See `DraftSession.close`."""
-        await self._inner.close()
-
-
-def chooser_of(request: Open) -> Chooser:
-    """The rule by which the target chooses."""
-    return Chooser(request.sampling, request.seed, request.prompt_ids, TINY_SIZE)
-
-
 def target_alone(task: Task) -> list[int]:
-    """The answer without any of the product around the model: one choice after the other."""
-    request = task.request()
-    chooser, stop_ids = chooser_of(request), tiny_vocabulary().stop_ids
-    state, answer = HASH_START, list[int]()
-    for token in request.prompt_ids:
-        state = hash_push(state, token)
-    while len(answer) < request.max_tokens and not (answer and answer[-1] in stop_ids):
-        answer.append(chooser.choose(state_logits(state), answer).token)
-        state = hash_push(state, answer[-1])
-    return answer
+    """The answer without any of the product around the model."""
+    return tiny_answers.target_alone(task.request())
 
 
 def make_answer(

@@ -216,8 +216,7 @@ class Verifier:
         """A stream is over. If no other one has taken its session over, that has ended or is suspended."""
         if session.outbox is outbox:
             session.suspend()
-            if session in self._sessions:
-                self._scheduler.end(session)
+            self._scheduler.end(session)
 
     async def _write(self, link: CloudLink, session: Session, outbox: Outbox) -> None:
         """Send what the session says, until it has said its last word; raises its error if it failed."""
@@ -316,8 +315,8 @@ class Verifier:
         session = self._parking.find(request.session_id, principal)
         is_parked = session is not None
         if session is None:
-            found = (s for s, owner in self._sessions.items() if s.session_id == request.session_id)
-            session = next((s for s in found if self._sessions[s] == principal), None)
+            wanted = request.session_id, principal
+            session = next((s for s, owner in self._sessions.items() if (s.session_id, owner) == wanted), None)
         if session is None or not session.is_resumable or not session.knows(request):
             raise OutriderError(Reason.SESSION_NOT_FOUND)
         if request.attempt <= session.attempt:

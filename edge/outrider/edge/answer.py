@@ -60,6 +60,8 @@ class Answer:
     def __init__(self, setup: AnswerSetup, link: EdgeLink, sources: Sources, recovery: Recovery | None = None) -> None:
         self.stats = AnswerStats()
         self.session_id = ""
+        # How often its session has been resumed.
+        self.attempt = 0
         self.finish_reason: FinishReason | None = None
         self.gaps: list[float] = []
         self.tree = DraftTree(setup.request.prompt_ids, setup.request.committed_ids)
@@ -71,7 +73,6 @@ class Answer:
         self._is_connected = True
         self._has_link = True
         self._is_going_away = False
-        self._attempt = 0
         self._speculator = Speculator(self.tree, sources)
         self._can_draft = bool(sources)
         self._pace = Pace(eager=setup.eager, may_change=setup.may_change_pace and self._can_draft)
@@ -85,11 +86,6 @@ class Answer:
         self._fresh: asyncio.Queue[list[CommittedToken] | None] = asyncio.Queue()
         self._began = self._now()
         self.stats.profile.begin(self._began)
-
-    @property
-    def attempt(self) -> int:
-        """How often its session has been resumed."""
-        return self._attempt
 
     async def committed(self) -> AsyncGenerator[list[CommittedToken], None]:
         """The tokens of each commit as they become final, until the answer is complete.
@@ -157,10 +153,10 @@ class Answer:
         self._link = way.link
         self.stats.streams += 1
         if way.limits is None:
-            self._attempt += 1
-            request: Open | Resume = Resume(self.session_id, self._attempt, self.tree.committed_length, self.tree.hash)
+            self.attempt += 1
+            request: Open | Resume = Resume(self.session_id, self.attempt, self.tree.committed_length, self.tree.hash)
         else:
-            self.session_id, self._attempt, self._limits = "", 0, way.limits
+            self.session_id, self.attempt, self._limits = "", 0, way.limits
             request = replace(self._setup.request, committed_ids=tuple(self.tree.committed), prefix_of="")
         await self._open_with(request)
 

@@ -241,15 +241,15 @@ def _value_at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return None
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, str]:
     """Host and port of HOST:PORT; an IPv6 host comes without its brackets."""
     host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def is_loopback(address: str) -> bool:
     """Whether HOST:PORT names this machine itself."""
-    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    host, _ = split_address(address)
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

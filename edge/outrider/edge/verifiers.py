@@ -9,8 +9,9 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
-from outrider.edge.link import GrpcEdgeLink, VerifierClient, split_address
+from outrider.edge.link import GrpcEdgeLink, VerifierClient, is_loopback, split_address
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import Limits, VerifierInfo
 
@@ -103,31 +104,44 @@ class GrpcVerifiers:
 
     async def _watch_network(self) -> None:
         """Leave connections that were made from an address which the device does not use any more."""
-        used: dict[VerifierClient, str] = {}
-        while True:
-            for client in self._clients:
-                address = await local_address(client.address)
-                if address is None:
-                    # Without a network there is nothing to change to.
-                    continue
-                if used.setdefault(client, address) != address:
-                    logger.info("the network has changed: reaching %s anew", client.address)
-                    client.renew()
+        routes = [_Route(client) for client in self._clients if not is_loopback(client.address)]
+        while routes:
+            for route in routes:
+                if await route.has_changed():
+                    logger.info("the network has changed: reaching %s anew", route.client.address)
+                    route.client.renew()
                     self._changed.set()
-                used[client] = address
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def local_address(verifier: str) -> str | None:
-    """The address of this device from which HOST:PORT is reached now; None if it is not. Sends nothing to it."""
-    host, port = split_address(verifier)
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            # Of a datagram socket this only picks a route.
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return None
+class _Route:
+    """The address of this device from which a verifier is reached. Its name is looked up once, not at each look."""
+
+    def __init__(self, client: VerifierClient) -> None:
+        self.client = client
+        self._resolved: tuple[Any, ...] | None = None
+        self._used: str | None = None
+
+    async def has_changed(self) -> bool:
+        """Whether that is another one than at the last look; without a network there is nothing to change to."""
+        before, now = self._used, await self._look()
+        self._used = now or before
+        return None not in (before, now) and before != now
+
+    async def _look(self) -> str | None:
+        try:
+            if self._resolved is None:
+                host, port = split_address(self.client.address)
+                self._resolved = (await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM))[0]
+            return local_address(self._resolved)
+        except OSError:
+            return None
+
+
+def local_address(resolved: tuple[Any, ...]) -> str:
+    """The address from which what `getaddrinfo` found is reached now; raises OSError. Nothing is sent to it."""
+    family, kind, protocol, _, address = resolved
+    with socket.socket(family, kind, protocol) as probe:
+        # Of a datagram socket this only picks a route.
+        probe.connect(address)
+        return str(probe.getsockname()[0])

@@ -4,11 +4,10 @@ what went wrong explains.
 
 from __future__ import annotations
 
-from outrider.harness.faults.schedule import AnswerPlan, Kind, Schedule, make_schedule
+from outrider.harness.faults.schedule import Kind, Schedule, make_schedule
 from outrider.harness.faults.world import Report, play
+from outrider.harness.tiny_answers import target_alone
 from outrider.shared.errors import Reason
-from outrider.shared.sampling.choose import Chooser
-from outrider.shared.tiny import HASH_START, TINY_SIZE, hash_push, state_logits, tiny_vocabulary
 
 
 def find_fault(seed: int) -> str | None:
@@ -23,7 +22,7 @@ def find_fault(seed: int) -> str | None:
 
 def check(schedule: Schedule, report: Report) -> None:
     """Raises AssertionError for an answer that did not end as it should."""
-    expected = [target_alone(plan) for plan in schedule.answers]
+    expected = [tuple(target_alone(plan.request())) for plan in schedule.answers]
     for index, tokens in report.rivals:
         assert tokens == expected[index][: len(tokens)], f"a second stream of answer {index} was told another text"
     for index, plan in enumerate(schedule.answers):
@@ -49,16 +48,3 @@ def _allowed(schedule: Schedule, report: Report, index: int) -> set[Reason]:
     if index in report.rival_wins:
         allowed.add(Reason.SUPERSEDED)
     return allowed
-
-
-def target_alone(plan: AnswerPlan) -> tuple[int, ...]:
-    """The answer without any of the product around the model."""
-    sampling, stop_ids = plan.sampling, tiny_vocabulary().stop_ids
-    chooser = Chooser(sampling, plan.seed, plan.prompt_ids, TINY_SIZE)
-    state, answer = HASH_START, list[int]()
-    for token in plan.prompt_ids:
-        state = hash_push(state, token)
-    while len(answer) < sampling.max_tokens and not (answer and answer[-1] in stop_ids):
-        answer.append(chooser.choose(state_logits(state), answer).token)
-        state = hash_push(state, answer[-1])
-    return tuple(answer)

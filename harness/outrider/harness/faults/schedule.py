@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from outrider.edge.recovery import Patience
 from outrider.harness.links import LinkProfile
+from outrider.shared.messages import Open
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.tiny import END
 
@@ -66,10 +67,10 @@ class AnswerPlan:
     patience: Patience
     leave_after: int | None
 
-    @property
-    def prompt_ids(self) -> tuple[int, ...]:
-        """The prompt."""
-        return (257, *b"seed %d" % self.seed, 256, 258)
+    def request(self) -> Open:
+        """Its Open message."""
+        prompt = (257, *b"seed %d" % self.seed, 256, 258)
+        return Open(prompt, self.sampling, self.seed, self.sampling.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from outrider.edge.answer import Answer, AnswerSetup
-from outrider.edge.drafters.base import DraftSession, Proposal
 from outrider.edge.drafters.tiny import TinyDrafter
 from outrider.edge.drafting import Drafting
 from outrider.edge.guesses.experience import Experience
@@ -18,11 +16,11 @@ from outrider.harness.faults.replicas import DRAIN_LIMIT_S, Replica, WayTo
 from outrider.harness.faults.schedule import LONGEST_NOTICE_S, AnswerPlan, Fault, Kind, Schedule
 from outrider.harness.links import LinkProfile
 from outrider.harness.memory_link import Flight
+from outrider.harness.tiny_answers import PacedDraft, chooser_of
 from outrider.harness.virtual_time import run
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import Commit, FinishReason, Grow, Limits, Open, Opened, Resume
-from outrider.shared.sampling.choose import Chooser
-from outrider.shared.tiny import TINY_SIZE, tiny_vocabulary
+from outrider.shared.tiny import tiny_vocabulary
 
 LIMIT_S = 600.0
 # The verifier lingers for so long on a stream whose edge it has not heard the end of.
@@ -162,7 +160,7 @@ class _Play:
         assert fault.answer is not None, "what is opened is some answer's request, a second time"
         if replica.is_up:
             plan = self._schedule.answers[fault.answer]
-            tokens, _ = await self._stream(replica, _request(plan), 0, fault.lasts_s or 0.0)
+            tokens, _ = await self._stream(replica, plan.request(), 0, fault.lasts_s or 0.0)
             self._report.rivals.append((fault.answer, tuple(tokens)))
 
     async def _stream(
@@ -188,37 +186,16 @@ class _Play:
         return tokens, is_open
 
 
-def _request(plan: AnswerPlan) -> Open:
-    return Open(plan.prompt_ids, plan.sampling, plan.seed, plan.sampling.max_tokens)
-
-
 def _make_answer(plan: AnswerPlan, limits: Limits, way: WayTo) -> Answer:
-    request = _request(plan)
-    chooser = Chooser(request.sampling, request.seed, request.prompt_ids, TINY_SIZE)
+    request = plan.request()
+    chooser = chooser_of(request)
     parts = [*(["tiny"] if plan.deviations else []), *(["lookup"] if plan.has_lookup else [])]
     drafting = Drafting("+".join(parts) or "none", plan.control, plan.gamma, plan.branch, plan.pace)
     sessions = {
-        f"tiny-{deviation:g}": _Paced(TinyDrafter(deviation).open(request.prompt_ids, chooser), plan.draft_ms)
+        f"tiny-{deviation:g}": PacedDraft(TinyDrafter(deviation).open(request.prompt_ids, chooser), plan.draft_ms)
         for deviation in plan.deviations
     }
     sources = Sources.of(sessions, request, Experience(), drafting.guess_options(), lookup=plan.has_lookup)
     stop_ids = tiny_vocabulary().stop_ids
     setup = AnswerSetup(request, limits, stop_ids, drafting.make_control(), drafting.is_eager, drafting.may_change_pace)
     return Answer(setup, way.open_stream(), sources, Recovery(way, plan.patience, seed=plan.seed))
-
-
-class _Paced:
-    """A drafting session whose steps take `step_ms`."""
-
-    def __init__(self, inner: DraftSession, step_ms: float) -> None:
-        self._inner = inner
-        self._step_ms = step_ms
-
-    async def propose(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Proposal]]:
-        """See `DraftSession.propose`."""
-        await asyncio.sleep(self._step_ms / 1000)
-        return await self._inner.propose(texts, count)
-
-    async def close(self) -> None:
-        """See `DraftSession.close`."""
-        await self._inner.close()
