@@ -22,7 +22,18 @@ from outrider.harness.memory_link import MemoryEdgeLink, MemoryPort
 from outrider.harness.virtual_time import run
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.link import EdgeLink
-from outrider.shared.messages import Commit, Finished, GoAway, Grow, Limits, Opened, Resume, TokenHash
+from outrider.shared.messages import (
+    CloudMessage,
+    Commit,
+    Finished,
+    FinishReason,
+    GoAway,
+    Grow,
+    Limits,
+    Opened,
+    Resume,
+    TokenHash,
+)
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.tiny import END
 from simulation.world import Task, drain, forty_ms, make_answer, target_alone
@@ -331,3 +342,47 @@ def test_an_answer_that_is_left_early_ends_its_session(task: Task, after: int) -
             assert verifier.unused_slots == 2
 
     run(main(), limit_s=100)
+
+
+class LosesFinished:
+    """A link that breaks between the last commit and Finished."""
+
+    def __init__(self, inner: EdgeLink) -> None:
+        self._inner = inner
+        self.send = inner.send
+        self.close = inner.close
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._inner.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        return self._inner.received_bytes
+
+    async def receive(self) -> CloudMessage | None:
+        message = await self._inner.receive()
+        if isinstance(message, Finished):
+            raise OutriderError(Reason.VERIFIER_UNREACHABLE, "the connection broke.")
+        return message
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+@pytest.mark.parametrize("bias", [-100.0, 30.0])
+def test_an_answer_whose_end_is_known_needs_no_further_word(is_back: bool, bias: float) -> None:
+    """The last token says that it is complete; a verifier that knows nothing of it could only refuse to go on."""
+    task = Task(sampling=Sampling(max_tokens=12, logit_bias={END: bias}))
+
+    async def main() -> Answer:
+        async with replicas() as (here, [verifier]):
+            link = LosesFinished(here.open_stream())
+            answer = make_answer(task, verifier.info(), link, recovery=Recovery(here, Patience(limit_s=1), seed=1))
+            if not is_back:
+                here.down.add(0)
+                here.ports[0].refuse()
+            assert await drain(answer) == target_alone(task)
+            return answer
+
+    answer = run(main(), limit_s=100)
+    assert answer.finish_reason is (FinishReason.STOP if answer.tree.committed[-1] == END else FinishReason.LENGTH)
+    assert answer.stats.streams == 1

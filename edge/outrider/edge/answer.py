@@ -118,6 +118,11 @@ class Answer:
             except OutriderError as error:
                 if self._recovery is None or self._ending:
                     raise
+                if self._is_complete():
+                    # Only the word that it has finished is lost. Nothing is left to ask for anywhere.
+                    is_stopped = self.tree.committed[-1] in self._setup.stop_ids
+                    self.finish_reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
+                    return None
                 await self._reconnect(self._recovery, error)
 
     async def _follow_stream(self) -> None:
