@@ -5,6 +5,7 @@ from outrider.edge.agent import Agent, AnswerOptions
 from outrider.edge.chunks import Chunk, Result
 from outrider.edge.drafting import Drafting
 from outrider.edge.experiment import Experiment
+from outrider.edge.interrupted import AnswerInterrupted, ResumeHandle
 from outrider.edge.private_verifier import private_verifier
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling
@@ -12,6 +13,7 @@ from outrider.shared.token_tree import Origin
 
 __all__ = [
     "Agent",
+    "AnswerInterrupted",
     "AnswerOptions",
     "Chunk",
     "Drafting",
@@ -20,6 +22,7 @@ __all__ = [
     "OutriderError",
     "Reason",
     "Result",
+    "ResumeHandle",
     "Sampling",
     "Tls",
     "private_verifier",
