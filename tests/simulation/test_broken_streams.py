@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from outrider.cloud.parking import ParkingLimits
+from outrider.cloud.quotas import Quota, Quotas
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.edge.answer import Answer
@@ -76,14 +77,19 @@ class Replicas:
 
 @contextlib.asynccontextmanager
 async def replicas(
-    count: int = 1, link: LinkProfile = STEADY, slots: int = 2, parking: ParkingLimits | None = None
+    count: int = 1,
+    link: LinkProfile = STEADY,
+    slots: int = 2,
+    parking: ParkingLimits | None = None,
+    quota: Quota | None = None,
 ) -> AsyncIterator[tuple[Replicas, list[Verifier]]]:
     async with contextlib.AsyncExitStack() as stack:
         verifiers = []
         ports = []
+        quotas = Quotas(quota or Quota())
         for _ in range(count):
             target = InlineTarget(TinyEngine(max_slots=slots), forty_ms)
-            verifier = Verifier(target, VerifierConfig(parking=parking or ParkingLimits()))
+            verifier = Verifier(target, VerifierConfig(parking=parking or ParkingLimits(), quotas=quotas))
             await stack.enter_async_context(verifier.running())
             ports.append(await stack.enter_async_context(MemoryPort.listening(verifier)))
             verifiers.append(verifier)
@@ -386,3 +392,17 @@ def test_an_answer_whose_end_is_known_needs_no_further_word(is_back: bool, bias:
     answer = run(main(), limit_s=100)
     assert answer.finish_reason is (FinishReason.STOP if answer.tree.committed[-1] == END else FinishReason.LENGTH)
     assert answer.stats.streams == 1
+
+
+@pytest.mark.parametrize(("slots", "quota"), [(1, Quota()), (2, Quota(sessions=1))])
+def test_an_answer_without_room_waits_for_some(slots: int, quota: Quota) -> None:
+    """Whether the verifier has no slot or the caller has all that it may."""
+    tasks = [Task(seed=seed, sampling=Sampling(max_tokens=12, logit_bias={END: -100.0})) for seed in range(2)]
+
+    async def main() -> list[int]:
+        async with replicas(slots=slots, quota=quota) as (here, [verifier]):
+            answers = [begin(task, here, verifier) for task in tasks]
+            assert await asyncio.gather(*map(drain, answers)) == [target_alone(task) for task in tasks]
+            return sorted(answer.stats.streams for answer in answers)
+
+    assert run(main(), limit_s=100)[1] > 1

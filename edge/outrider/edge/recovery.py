@@ -81,6 +81,7 @@ _FATES = {
     Reason.PEER_VIOLATION: _Fate.FAULT,
     Reason.INTERNAL: _Fate.FAULT,
     Reason.CAPACITY_EXHAUSTED: _Fate.FULL,
+    Reason.QUOTA_EXCEEDED: _Fate.FULL,
     Reason.DRAINING: _Fate.AWAY,
 }
 
