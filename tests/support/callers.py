@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from outrider.cloud.tokens import NewToken
-from outrider.edge.access import Access, Tls, read_access
 from outrider.edge.agent import Agent, AnswerOptions
 from outrider.edge.chunks import Result
 from outrider.edge.link import VerifierClient
+from outrider.shared.access import Access, Tls, read_access
 from outrider.shared.sampling.options import Sampling
 
 ANSWER_TOKENS = 40

@@ -8,7 +8,7 @@ from pathlib import Path
 import trustme
 
 from outrider.cloud.tls import ServerTls
-from outrider.edge.access import Tls
+from outrider.shared.access import Tls
 
 
 @dataclass(frozen=True, slots=True)

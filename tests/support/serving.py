@@ -13,6 +13,7 @@ from outrider.cloud.target import EngineTarget
 from outrider.cloud.targets.base import Engine
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
+from outrider.cloud.watching import Watch
 from outrider.edge.link import error_of_status
 from outrider.v1 import verifier_pb2 as pb
 from outrider.v1 import verifier_pb2_grpc as pb_grpc
@@ -20,13 +21,17 @@ from outrider.v1 import verifier_pb2_grpc as pb_grpc
 
 @contextlib.asynccontextmanager
 async def serving(
-    engine: Engine | None = None, config: VerifierConfig | None = None, **server: Any
+    engine: Engine | None = None,
+    config: VerifierConfig | None = None,
+    watch: Watch | None = None,
+    **server: Any,
 ) -> AsyncIterator[str]:
-    """A verifier over `engine` (default: the tiny one) on a free loopback port, with `server` in its `ServerConfig`;
-    yields HOST:PORT.
+    """A verifier over `engine` (default: the tiny one) on a free loopback port, with `server` in its `ServerConfig`
+    and `watch` watching; yields HOST:PORT.
     """
-    verifier = Verifier(EngineTarget(engine or TinyEngine()), config or VerifierConfig())
-    async with running_server(verifier, ServerConfig("127.0.0.1:0", **server)) as port:
+    watch = watch or Watch()
+    verifier = Verifier(EngineTarget(engine or TinyEngine()), config or VerifierConfig(), watch.observer)
+    async with running_server(verifier, ServerConfig("127.0.0.1:0", **server)) as port, watch.shown(verifier):
         yield f"127.0.0.1:{port}"
 
 

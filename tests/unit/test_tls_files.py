@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from outrider.edge.access import Tls, read_access
+from outrider.shared.access import Tls, read_access
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.tls_files import read_authorities, read_pair
 from support.certificates import Authority, Pair

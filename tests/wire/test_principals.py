@@ -11,8 +11,8 @@ from outrider.cloud.principal import Principal
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.tokens import new_token
 from outrider.cloud.verifier import Verifier
-from outrider.edge.access import Tls
 from outrider.edge.agent import Agent
+from outrider.shared.access import Tls
 from outrider.shared.link import CloudLink
 from outrider.shared.messages import Open
 from outrider.shared.sampling.options import Sampling

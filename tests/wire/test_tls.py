@@ -8,8 +8,8 @@ import pytest
 
 from outrider.cloud.server import ServerConfig, check_reach
 from outrider.cloud.tls import ServerTls
-from outrider.edge.access import Tls
 from outrider.edge.agent import Agent
+from outrider.shared.access import Tls
 from outrider.shared.errors import OutriderError, Reason
 from support.callers import ANSWER_TOKENS, answer, calling
 from support.certificates import Authority, replace

@@ -12,9 +12,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.cloud import tokens
 from outrider.cloud.tokens import new_token
-from outrider.edge.access import Access
 from outrider.edge.agent import Agent
 from outrider.edge.link import VerifierClient, error_of_status
+from outrider.shared.access import Access
 from outrider.shared.errors import OutriderError, Reason
 from outrider.v1 import verifier_pb2 as pb
 from outrider.v1 import verifier_pb2_grpc as pb_grpc

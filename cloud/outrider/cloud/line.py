@@ -29,6 +29,10 @@ class Line:
         """Whether the session has joined and not left."""
         return session in self._turns
 
+    def __len__(self) -> int:
+        """How many want a pass, a first word waited for or not."""
+        return len(self._wanting) + len(self._fresh)
+
     def is_wanting(self, session: Session) -> bool:
         """Whether the session wants a pass."""
         return session in self._wanting or session in self._fresh

@@ -8,17 +8,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from outrider.cloud.accounts import Account
 from outrider.cloud.fairness import FairShares
 from outrider.cloud.gathering import LEAST_S, Gathering
 from outrider.cloud.incidents import internal_error
 from outrider.cloud.line import Line
+from outrider.cloud.observer import Observer, PassReport, PassShare
 from outrider.cloud.packing import Packing
 from outrider.cloud.pass_watch import PassWatch
 from outrider.cloud.session import PassTiming, Session
 from outrider.cloud.target import PassWork, Target
 from outrider.cloud.throttle import Throttle
+from outrider.cloud.vitals import Ailment, Vitals
 from outrider.cloud.walk import WalkResult
 
 # For so long an open session's prompt waits for the edge's first word, in seconds. With its credit or guesses the pass
@@ -48,8 +51,8 @@ class PassLimits:
 class Scheduler:
     """Runs passes for as long as its task lives.
 
-    `on_idle_slot` is called with each session that has ended or is suspended, and is in no pass any more,
-    `on_stuck` when a pass takes too long, and when that one ends after all.
+    `on_idle_slot` is called with each session that has ended or is suspended, and is in no pass any more.
+    `vitals` hear of passes that fail or take too long, `observer` of all.
     """
 
     def __init__(
@@ -57,17 +60,20 @@ class Scheduler:
         target: Target,
         limits: PassLimits,
         on_idle_slot: Callable[[Session], None],
-        on_stuck: Callable[[bool], None] = lambda is_stuck: None,
+        vitals: Vitals | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._target = target
         self._limits = limits
         self._throttle_rows = limits.free_rows if limits.throttle_rows is None else limits.throttle_rows
         self._gathering = Gathering(limits.gather_passes)
         self._on_idle_slot = on_idle_slot
+        self._vitals = vitals or Vitals()
+        self._observer = observer
         self._line = Line()
         self._shares = FairShares()
         self._throttle = Throttle()
-        self._watch = PassWatch(limits.pass_limit_s, on_stuck)
+        self._watch = PassWatch(limits.pass_limit_s, partial(self._vitals.set, Ailment.STUCK))
         self._wake = asyncio.Event()
         self._is_paused = False
         # Held while a pass runs.
@@ -249,8 +255,11 @@ class Scheduler:
         except Exception as error:
             for session, _ in batch:
                 _fail(session, error)
+            self._report(batch, None, queue_ns, _nanoseconds(self._now() - started))
         else:
-            self._complete(batch, results, queue_ns, _nanoseconds(self._now() - started))
+            pass_ns = _nanoseconds(self._now() - started)
+            self._complete(batch, results, queue_ns, pass_ns)
+            self._report(batch, results, queue_ns, pass_ns)
         finally:
             self._after_pass([session for session, _ in batch], started)
 
@@ -284,6 +293,28 @@ class Scheduler:
                 _fail(session, error)
             self._shares.account_of(session).spend(len(session.sequence) - length_before, self._now())
 
+    def _report(
+        self,
+        batch: list[tuple[Session, PassWork]],
+        results: Sequence[WalkResult | None] | None,
+        queue_ns: list[int],
+        pass_ns: int,
+    ) -> None:
+        """Tell those who watch of a pass; no results are those of one that failed."""
+        self._vitals.on_pass(failed=results is None)
+        if self._observer is None:
+            return
+        shares = tuple(
+            _share(session, work, result, waited_ns)
+            for (session, work), result, waited_ns in zip(batch, results or [None] * len(batch), queue_ns, strict=True)
+        )
+        self._observer.on_pass(PassReport(shares, pass_ns, failed=results is None))
+
+    @property
+    def waiting_count(self) -> int:
+        """Sessions that want a pass and may have one."""
+        return len(self._line)
+
     def _load_percent(self, batch: Sequence[tuple[Session, PassWork]]) -> int:
         """50 for a pass with all the rows that are free, 100 for one with twice as many or more."""
         rows = sum(work.rows.count for _, work in batch)
@@ -292,6 +323,14 @@ class Scheduler:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _share(session: Session, work: PassWork, result: WalkResult | None, queue_ns: int) -> PassShare:
+    accepted, token_count = 0, 0
+    if result is not None:
+        accepted = len(result.path)
+        token_count = accepted + (result.correction is not None)
+    return PassShare(session.session_id, work.rows.count, len(work.rows.node_tokens), accepted, token_count, queue_ns)
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from outrider.cloud.gate import Gate, TokenInterceptor
-from outrider.cloud.service import VerifierService, abort
+from outrider.cloud.listen import parse_listen
+from outrider.cloud.service import VerifierService
 from outrider.cloud.tls import ServerTls, server_credentials
 from outrider.cloud.tokens import TokenFile
 from outrider.cloud.verifier import Verifier
@@ -66,9 +66,9 @@ async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncItera
     tokens = None if config.tokens is None else await asyncio.to_thread(_read_tokens, config.tokens)
     credentials = None if config.tls is None else await asyncio.to_thread(server_credentials, config.tls)
     gate = Gate(tokens, client_certificates=config.tls is not None and config.tls.client_ca is not None)
-    interceptors = () if tokens is None else (TokenInterceptor(gate, abort),)
-    server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
     service = VerifierService(verifier, gate, pad_commits=config.pad_commits)
+    interceptors = () if tokens is None else (TokenInterceptor(gate, service.refuse),)
+    server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
     verifier_pb2_grpc.add_VerifierServiceServicer_to_server(service, server)
     checker = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checker, server)
@@ -88,13 +88,11 @@ async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncItera
     async with verifier.running(), contextlib.nullcontext() if tokens is None else tokens.watched():
         await server.start()
         await _report(checker, health_pb2.HealthCheckResponse.SERVING)
-        watcher = asyncio.create_task(_report_death(verifier, checker))
-        stuck_watcher = asyncio.create_task(_report_stuck(verifier, checker))
+        watcher = asyncio.create_task(_report_changes(verifier, checker))
         try:
             yield port
         finally:
             watcher.cancel()
-            stuck_watcher.cancel()
             await checker.enter_graceful_shutdown()
             await asyncio.shield(_stop(server, verifier, config.grace_s))
 
@@ -110,38 +108,23 @@ async def _report(checker: health.aio.HealthServicer, status: int) -> None:
         await checker.set(name, status)
 
 
-async def _report_death(verifier: Verifier, checker: health.aio.HealthServicer) -> None:
-    """A verifier that cannot run passes says so to those who ask for its health."""
-    await verifier.dead()
-    await _report(checker, health_pb2.HealthCheckResponse.NOT_SERVING)
-
-
-async def _report_stuck(verifier: Verifier, checker: health.aio.HealthServicer) -> None:
-    """So does one whose pass takes too long, until that has ended."""
-    is_stuck = False
+async def _report_changes(verifier: Verifier, checker: health.aio.HealthServicer) -> None:
+    """A verifier that cannot give answers says so to those who ask for its health, and when it can again."""
+    is_serving = True
     while True:
-        is_stuck = await verifier.stuck_is_not(is_stuck)
-        status = health_pb2.HealthCheckResponse
-        await _report(checker, status.NOT_SERVING if is_stuck else status.SERVING)
+        is_serving = await verifier.vitals.serving_is_not(is_serving)
+        statuses = health_pb2.HealthCheckResponse
+        await _report(checker, statuses.SERVING if is_serving else statuses.NOT_SERVING)
 
 
 def check_reach(config: ServerConfig) -> None:
     """Raise LISTEN_NOT_LOOPBACK for an address that others can reach without TLS or without telling who they are, or
     USAGE for one that is none.
     """
-    listen = config.listen
-    host, colon, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise OutriderError(Reason.USAGE, f"--listen {listen!r}: expected HOST:PORT.")
-    if host == "localhost":
-        return
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        raise OutriderError(Reason.USAGE, f"--listen {listen!r}: {host!r} is no IP address.") from None
+    address = parse_listen("--listen", config.listen)
     if address.is_loopback:
         return
+    host = address.host
     if config.tls is None:
         raise OutriderError(
             Reason.LISTEN_NOT_LOOPBACK, f"{host} can be reached from outside: give --tls-cert and --tls-key."

@@ -5,6 +5,7 @@ holds no state of its own.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
@@ -14,17 +15,23 @@ from google.rpc import error_details_pb2, status_pb2
 
 from outrider.cloud.gate import Gate
 from outrider.cloud.incidents import internal_error
+from outrider.cloud.logs import stream_names
+from outrider.cloud.observed_link import ObservedLink
+from outrider.cloud.observer import Observer
 from outrider.cloud.padding import pad_commit
 from outrider.cloud.principal import Principal
 from outrider.cloud.verifier import Verifier
 from outrider.shared.convert import EdgeMessageReader, cloud_message_to_pb, info_to_pb
-from outrider.shared.errors import ERROR_DOMAIN, STATUS_DETAILS_KEY, OutriderError
-from outrider.shared.messages import CloudMessage, Commit, EdgeMessage
+from outrider.shared.errors import ERROR_DOMAIN, STATUS_DETAILS_KEY, OutriderError, Reason
+from outrider.shared.messages import CloudMessage, Commit, EdgeMessage, Grow
 from outrider.shared.tokenizer_asset import TokenizerFormat
 from outrider.v1 import verifier_pb2 as pb
 from outrider.v1 import verifier_pb2_grpc as pb_grpc
 
+logger = logging.getLogger(__name__)
+
 MAX_ERROR_TEXT = 1024
+REQUEST_ID_KEY = "outrider-request-id"
 TOKENIZER_PART_BYTES = 1 << 20
 _FORMAT_TO_PB = {
     TokenizerFormat.GGUF: pb.GetTokenizerResponse.FORMAT_GGUF,
@@ -37,9 +44,10 @@ Context = Any  # grpc.aio.ServicerContext, whose stubs leave read and write unty
 class _GrpcCloudLink:
     """A `CloudLink` over a servicer context."""
 
-    def __init__(self, context: Context, pad_commits: bool) -> None:
+    def __init__(self, context: Context, pad_commits: bool, observer: Observer | None) -> None:
         self._context = context
         self._pad_commits = pad_commits
+        self._observer = observer
         self._reader = EdgeMessageReader()
 
     async def send(self, message: CloudMessage) -> None:
@@ -56,6 +64,8 @@ class _GrpcCloudLink:
             if request == grpc.aio.EOF:
                 return None
             message = self._reader.read(request)
+            if self._observer is not None and isinstance(message, Grow):
+                self._observer.on_grow(request.ByteSize())
             if message is not None:
                 return message
 
@@ -85,8 +95,16 @@ class VerifierService(pb_grpc.VerifierServiceServicer):
 
     async def Decode(self, request_iterator: object, context: Context) -> None:
         """One answer."""
-        async with self._admitted(context) as principal:
-            await self._verifier.serve(_GrpcCloudLink(context, self._pad_commits), principal)
+        observer = self._verifier.observer
+        watched = contextlib.nullcontext() if observer is None else observer.stream(context.invocation_metadata() or ())
+        with watched, stream_names() as names:
+            async with self._admitted(context) as principal:
+                await context.send_initial_metadata(((REQUEST_ID_KEY, names.request),))
+                link = ObservedLink(_GrpcCloudLink(context, self._pad_commits, observer), names, observer)
+                try:
+                    await self._verifier.serve(link, principal)
+                finally:
+                    link.end()
 
     @contextlib.asynccontextmanager
     async def _admitted(self, context: Context) -> AsyncIterator[Principal]:
@@ -94,11 +112,21 @@ class VerifierService(pb_grpc.VerifierServiceServicer):
         try:
             yield self._gate.principal(context)
         except OutriderError as error:
-            await abort(context, error)
+            await self.refuse(context, error)
         except grpc.aio.AbortError:
             raise
         except Exception as error:
-            await abort(context, internal_error("call failed", error))
+            await self.refuse(context, internal_error("call failed", error))
+
+    async def refuse(self, context: Context, error: OutriderError) -> NoReturn:
+        """End a call with `error`. It is logged and counted by its reason: the rest may be what the peer sent."""
+        if error.reason is Reason.INTERNAL:
+            logger.info("failed: %s", error.detail)
+        else:
+            logger.info("refused: %s", error.reason.value)
+        if self._verifier.observer is not None:
+            self._verifier.observer.on_refused(error.reason)
+        await abort(context, error)
 
 
 async def abort(context: Context, error: OutriderError) -> NoReturn:

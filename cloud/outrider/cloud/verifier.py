@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from outrider.cloud.accounts import Accounts
 from outrider.cloud.incidents import internal_error
+from outrider.cloud.observer import Observer, Usage
 from outrider.cloud.parking import Parking, ParkingLimits
 from outrider.cloud.principal import ANONYMOUS, Principal
 from outrider.cloud.quotas import Quotas
@@ -21,6 +22,7 @@ from outrider.cloud.retry import LEAST_S, RetryDelay
 from outrider.cloud.scheduler import PassLimits, Scheduler
 from outrider.cloud.session import Outbox, Session, SessionLimits
 from outrider.cloud.target import Target
+from outrider.cloud.vitals import Ailment, Vitals
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.ids import common_length
 from outrider.shared.link import CloudLink
@@ -61,14 +63,14 @@ class VerifierConfig:
 class Verifier:
     """Serves sessions over links. Use `running()` around its life."""
 
-    def __init__(self, target: Target, config: VerifierConfig) -> None:
+    def __init__(self, target: Target, config: VerifierConfig, observer: Observer | None = None) -> None:
         self._target = target
         self._config = config
-        self._scheduler = Scheduler(target, config.passes, self._release, self._on_stuck)
+        self.vitals = Vitals()
+        self.observer = observer
+        self._scheduler = Scheduler(target, config.passes, self._release, self.vitals, observer)
         self._accounts = Accounts(config.quotas)
         self._retry = RetryDelay(target.spec.max_slots)
-        self._stuck = False
-        self._stuck_changed = asyncio.Event()
         self._free = list(range(target.spec.max_slots))[::-1]
         self._parking = Parking(config.parking, self._free_slot)
         # Those with a stream or in a pass, in order: what is done to all of them is done in one order in every run.
@@ -99,6 +101,7 @@ class Verifier:
         its tokens, end their streams. Returns when they have ended, or after `limit_s` seconds.
         """
         self._is_draining = True
+        self.vitals.set(Ailment.DRAINING, True)
         for session in self._sessions:
             session.go_away()
         with contextlib.suppress(TimeoutError):
@@ -128,12 +131,17 @@ class Verifier:
         for session in sessions:
             session.check_integrity()
 
-    async def stuck_is_not(self, known: bool) -> bool:
-        """Wait until a pass that takes too long has made, or has ceased to make, a difference to what is known."""
-        while self._stuck == known:
-            self._stuck_changed.clear()
-            await self._stuck_changed.wait()
-        return self._stuck
+    def usage(self) -> Usage:
+        """How busy it is; may be called in any thread, and is then as true as a glance can be."""
+        return Usage(
+            streams=self._streams,
+            open_sessions=len(self._sessions),
+            waiting_sessions=self._scheduler.waiting_count,
+            free_slots=len(self._free),
+            parked_slots=len(self._parking),
+            cached_tokens=sum(self._target.cached_length(slot) for slot in range(self._target.spec.max_slots)),
+            is_serving=self.vitals.is_serving,
+        )
 
     async def dead(self) -> None:
         """Wait until no pass can run any more: after a fault in the scheduler itself, or at the end."""
@@ -199,7 +207,7 @@ class Verifier:
                 session, outbox = self._resume(request, principal)
             case _:
                 raise OutriderError(Reason.OPEN_EXPECTED, f"got {type(request).__name__}.")
-        reader = asyncio.create_task(self._read(link, session, outbox), name=f"read-{session.session_id}")
+        reader = asyncio.create_task(self._read(link, session, outbox), name=f"read-{session.session_id[:8]}")
         try:
             try:
                 await self._write(link, session, outbox)
@@ -268,13 +276,10 @@ class Verifier:
             if session.outbox is outbox:
                 session.fail(internal_error("reading failed", error))
 
-    def _on_stuck(self, is_stuck: bool) -> None:
-        self._stuck = is_stuck
-        self._stuck_changed.set()
-
     def _on_scheduler_end(self, task: asyncio.Task[None]) -> None:
         """Tell everybody if the scheduler has died of a fault; otherwise it was told to end."""
         self._dead.set()
+        self.vitals.set(Ailment.DEAD, True)
         error = None if task.cancelled() else task.exception()
         for session in list(self._sessions):
             if error is None:

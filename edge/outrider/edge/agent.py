@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from outrider.edge.access import Tls, read_access
 from outrider.edge.answer import Answer, AnswerSetup
 from outrider.edge.chat_template import ChatTemplate, Message
 from outrider.edge.chunks import Chunk, ChunkAssembler, Result
@@ -27,6 +26,7 @@ from outrider.edge.recovery import Patience, Recovery
 from outrider.edge.target_tokenizer import fetch_tokenizer
 from outrider.edge.tokenizer import PlainTokenizer
 from outrider.edge.verifiers import GrpcVerifiers
+from outrider.shared.access import Tls, read_access
 from outrider.shared.corpus_index import CorpusIndex
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import FEATURE_GAPS, FinishReason, Open, VerifierInfo

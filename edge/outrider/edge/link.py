@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import weakref
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import Any
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from outrider.edge.access import Access
+from outrider.edge.trace import trace_metadata
+from outrider.shared.access import Access, is_loopback
 from outrider.shared.convert import cloud_message_from_pb, edge_message_to_pb, info_from_pb
 from outrider.shared.errors import ERROR_DOMAIN, STATUS_DETAILS_KEY, OutriderError, Reason
 from outrider.shared.messages import CloudMessage, EdgeMessage, VerifierInfo
@@ -117,7 +117,7 @@ class VerifierClient:
 
     def open_stream(self) -> GrpcEdgeLink:
         """A new `Decode` stream."""
-        link = GrpcEdgeLink(self._stub.Decode(metadata=self._metadata), self.address)
+        link = GrpcEdgeLink(self._stub.Decode(metadata=(*(self._metadata or ()), *trace_metadata())), self.address)
         self._links.add(link)
         return link
 
@@ -239,21 +239,6 @@ def _value_at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return stop.value
     coroutine.close()
     return None
-
-
-def split_address(address: str) -> tuple[str, str]:
-    """Host and port of HOST:PORT; an IPv6 host comes without its brackets."""
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), port
-
-
-def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT names this machine itself."""
-    host, _ = split_address(address)
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def error_of_status(error: grpc.aio.AioRpcError, address: str) -> OutriderError:

@@ -11,7 +11,8 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from outrider.edge.link import GrpcEdgeLink, VerifierClient, is_loopback, split_address
+from outrider.edge.link import GrpcEdgeLink, VerifierClient
+from outrider.shared.access import is_loopback, split_address
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import Limits, VerifierInfo
 

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from outrider.cloud.check import check_verifier
+from outrider.cloud.logs import LogFormat, set_log_format
 from outrider.cloud.quotas import Quotas, read_quotas
 from outrider.cloud.scheduler import PassLimits
 from outrider.cloud.server import ServerConfig, check_files, check_port_is_free, check_reach, running_server
@@ -21,6 +23,8 @@ from outrider.cloud.targets.spec import DEFAULT_TARGET, FORMS, TargetConfig, mak
 from outrider.cloud.tls import ServerTls
 from outrider.cloud.tokens import new_token as make_token
 from outrider.cloud.verifier import Verifier, VerifierConfig
+from outrider.cloud.watching import WatchConfig, check_watch, watching
+from outrider.shared.access import Tls, read_access
 from outrider.shared.cli import EXIT_INTERRUPTED, JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
 
@@ -42,6 +46,22 @@ def verifier(
     new_token: Annotated[
         str | None, typer.Option(metavar="NAME", help="Print a new token and its line for --tokens, and exit.")
     ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ask the verifier there whether it serves, and exit: 0 if so, 4 if it cannot be reached, 3 else. "
+            "--tls-cert and --tls-key are then this caller's own.",
+        ),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --check: use TLS, and who may vouch for the verifier.")
+    ] = None,
+    tls_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --check: the certificate's name, if it is not HOST."),
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="With --check: the bearer token.")] = None,
     quotas: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What each caller may have (TOML); needs --tokens or --tls-client-ca."),
@@ -105,6 +125,17 @@ def verifier(
     stop_with_stdin: Annotated[
         bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends, as a child process should.")
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Show metrics for Prometheus over HTTP; port 0 picks a free one."),
+    ] = None,
+    metrics_public: Annotated[
+        bool, typer.Option("--metrics-public", help="Show metrics beyond loopback too, to everybody.")
+    ] = False,
+    telemetry: Annotated[
+        bool, typer.Option("--telemetry", help="Export traces by OpenTelemetry; OTEL_ variables say where to.")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="How the log on stderr looks.")] = LogFormat.TEXT,
     json: JsonOption = False,
     log_level: LogLevelOption = None,
 ) -> int:
@@ -114,6 +145,12 @@ def verifier(
     """
     if new_token is not None:
         return _print_token(new_token, json)
+    set_log_format(log_format)
+    if check is not None:
+        return _check(check, tls_ca, tls_cert, tls_key, tls_name, token_file, json)
+    for option, value in (("--tls-ca", tls_ca), ("--tls-name", tls_name), ("--token-file", token_file)):
+        if value is not None:
+            raise OutriderError(Reason.USAGE, f"{option} {str(value)!r} is for --check.")
     server_config = ServerConfig(
         listen=listen,
         reflection=reflection,
@@ -123,6 +160,8 @@ def verifier(
         grace_s=grace,
     )
     check_reach(server_config)
+    watch_config = WatchConfig(metrics, metrics_public, telemetry)
+    check_watch(watch_config)
     if quotas is not None and tokens is None and tls_client_ca is None:
         raise OutriderError(Reason.USAGE, f"--quotas {str(quotas)!r}: expected --tokens or --tls-client-ca with it.")
     run_ahead = _max_run_ahead(pace, max_run_ahead)
@@ -146,7 +185,7 @@ def verifier(
         quotas=Quotas() if quotas is None else read_quotas(quotas),
         revision=revision_of(target),
     )
-    return asyncio.run(_serve(target_config, config, server_config, stop_with_stdin, json))
+    return asyncio.run(_serve(target_config, config, server_config, watch_config, stop_with_stdin, json))
 
 
 def _max_run_ahead(pace: str, given: int | None) -> int:
@@ -168,6 +207,27 @@ def _print_token(name: str, as_json: bool) -> int:
     return 0
 
 
+def _check(
+    address: str,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    name: str | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> int:
+    """Print what is found about the verifier at `address`; returns the exit code."""
+    if ca is None and (cert is not None or key is not None or name is not None):
+        raise OutriderError(Reason.USAGE, "--tls-cert, --tls-key and --tls-name: expected --tls-ca with them.")
+    access = read_access(None if ca is None else Tls(ca, cert, key), token_file)
+    result = asyncio.run(check_verifier(address, access, name))
+    if as_json:
+        print_json(result.as_json())
+    else:
+        print(result.as_text())
+    return result.finding.exit_code
+
+
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
     """What the three options say; raises USAGE where one needs another."""
     if cert is not None and key is not None:
@@ -182,6 +242,7 @@ async def _serve(
     target_config: TargetConfig,
     config: VerifierConfig,
     server_config: ServerConfig,
+    watch_config: WatchConfig,
     stop_with_stdin: bool,
     as_json: bool,
 ) -> int:
@@ -199,17 +260,26 @@ async def _serve(
         _stop_at_end_of_stdin(stop)
     check_port_is_free(server_config.listen)
     await asyncio.to_thread(check_files, server_config)
-    target = await EngineTarget.load(lambda: make_engine(target_config))
-    served = Verifier(target, config)
-    async with running_server(served, server_config) as port:
-        host = server_config.listen.rpartition(":")[0]
-        info = served.info()
-        if as_json:
-            print_json({"listening": f"{host}:{port}", "model": info.model, "numerics": info.numerics})
-        else:
-            print(f"listening on {host}:{port}, target {info.model}, numerics {info.numerics}", flush=True)
-        await stop.wait()
+    if watch_config.metrics is not None:
+        check_port_is_free(watch_config.metrics)
+    async with watching(watch_config) as watch:
+        target = await EngineTarget.load(lambda: make_engine(target_config))
+        served = Verifier(target, config, watch.observer)
+        async with running_server(served, server_config) as port, watch.shown(served) as metrics:
+            _say_ready(f"{server_config.listen.rpartition(':')[0]}:{port}", served, metrics, as_json)
+            await stop.wait()
     return EXIT_INTERRUPTED if signal.SIGINT in signals else 0
+
+
+def _say_ready(address: str, served: Verifier, metrics: str | None, as_json: bool) -> None:
+    """The one line on standard output."""
+    info = served.info()
+    if as_json:
+        shown = {} if metrics is None else {"metrics": metrics}
+        print_json({"listening": address, "model": info.model, "numerics": info.numerics, **shown})
+        return
+    shown_text = "" if metrics is None else f", metrics on {metrics}"
+    print(f"listening on {address}, target {info.model}, numerics {info.numerics}{shown_text}", flush=True)
 
 
 def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:

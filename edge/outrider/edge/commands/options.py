@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.edge.access import Tls
 from outrider.edge.agent import Agent
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
 from outrider.edge.drafting import CONTROLS, Drafting
@@ -23,6 +22,7 @@ from outrider.edge.experiment import PLAIN, Experiment, parse_arm
 from outrider.edge.guesses.draft_temperature import AUTO, KL, LEAST, MOST
 from outrider.edge.private_verifier import private_verifier
 from outrider.edge.recovery import Patience
+from outrider.shared.access import Tls
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling, make_sampling
 

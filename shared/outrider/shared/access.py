@@ -4,6 +4,7 @@ never from a command line that others on the machine can read.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,21 @@ class Access:
 
     credentials: grpc.ChannelCredentials | None = None
     token: str = field(default="", repr=False)
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Host and port of HOST:PORT; an IPv6 host comes without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT names this machine itself."""
+    host, _ = split_address(address)
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def read_access(tls: Tls | None, token_file: Path | str | None) -> Access:
