@@ -98,9 +98,11 @@ async def running_server(verifier: Verifier, config: ServerConfig) -> AsyncItera
 
 
 async def _stop(server: grpc.aio.Server, verifier: Verifier, grace_s: float) -> None:
-    """Send the edges on, then end what is left."""
+    """Send the edges on, then end what is left; what has not ended after `grace_s` is broken off."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + grace_s
     await verifier.drain(grace_s)
-    await server.stop(min(STOP_S, grace_s))
+    await server.stop(min(STOP_S, max(0.0, deadline_s - loop.time())))
 
 
 async def _report(checker: health.aio.HealthServicer, status: int) -> None:

@@ -25,7 +25,8 @@ from outrider.shared.version import software_version
 
 SERVICE_NAME = "outrider-verifier"
 # For so long the last spans may take on their way out.
-FLUSH_LIMIT_S = 3.0
+# Less than a verifier has past its grace period.
+FLUSH_LIMIT_S = 0.8
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
 import sys
 import threading
@@ -25,8 +27,13 @@ from outrider.cloud.tokens import new_token as make_token
 from outrider.cloud.verifier import Verifier, VerifierConfig
 from outrider.cloud.watching import WatchConfig, check_watch, watching
 from outrider.shared.access import Tls, read_access
-from outrider.shared.cli import EXIT_INTERRUPTED, JsonOption, LogLevelOption, print_json
+from outrider.shared.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
+
+logger = logging.getLogger(__name__)
+
+# To free the target and to leave, past the grace period.
+OVERTIME_S = 1.0
 
 
 def verifier(
@@ -268,6 +275,7 @@ async def _serve(
         async with running_server(served, server_config) as port, watch.shown(served) as metrics:
             _say_ready(f"{server_config.listen.rpartition(':')[0]}:{port}", served, metrics, as_json)
             await stop.wait()
+            _end_after(server_config.grace_s + OVERTIME_S)
     return EXIT_INTERRUPTED if signal.SIGINT in signals else 0
 
 
@@ -280,6 +288,20 @@ def _say_ready(address: str, served: Verifier, metrics: str | None, as_json: boo
         return
     shown_text = "" if metrics is None else f", metrics on {metrics}"
     print(f"listening on {address}, target {info.model}, numerics {info.numerics}{shown_text}", flush=True)
+
+
+def _end_after(seconds: float) -> None:
+    """End the process by force then: neither a loop nor an interpreter ends before its threads, and one may be in a
+    pass that takes long.
+    """
+
+    def end() -> None:
+        logger.error("the running pass did not end within the grace period")
+        os._exit(EXIT_INTERNAL)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:
