@@ -37,7 +37,8 @@ SILENCE = Cut(at_s=0, edge_notice_ms=600_000, cloud_notice_ms=600_000)
 @contextlib.asynccontextmanager
 async def proxied(verifier: MortalVerifier) -> AsyncIterator[tuple[DelayProxy, str]]:
     """A proxy in front of the verifier, and its address."""
-    proxy = DelayProxy(LinkProfile(), 1, *split_address(verifier.address))
+    host, port = split_address(verifier.address)
+    proxy = DelayProxy(LinkProfile(), 1, host, int(port))
     async with await proxy.listen("127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()[:2]
         yield proxy, f"{host}:{port}"

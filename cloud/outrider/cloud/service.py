@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from outrider.cloud.gate import Gate
@@ -60,7 +61,10 @@ class _GrpcCloudLink:
     async def receive(self) -> EdgeMessage | None:
         """See `CloudLink.receive`."""
         while True:
-            request = await self._context.read()
+            try:
+                request = await self._context.read()
+            except DecodeError:
+                raise OutriderError(Reason.MESSAGE_MALFORMED) from None
             if request == grpc.aio.EOF:
                 return None
             message = self._reader.read(request)

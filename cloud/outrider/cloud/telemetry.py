@@ -24,8 +24,7 @@ from outrider.shared.errors import Reason
 from outrider.shared.version import software_version
 
 SERVICE_NAME = "outrider-verifier"
-# For so long the last spans may take on their way out.
-# Less than a verifier has past its grace period.
+# So long may the last spans take on their way out: less than a verifier has past its grace period.
 FLUSH_LIMIT_S = 0.8
 _PROPAGATOR = TraceContextTextMapPropagator()
 

@@ -5,6 +5,7 @@ field means is decided, and parents travel as distances so that a node costs one
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,8 @@ def cloud_message_to_pb(message: CloudMessage) -> pb.DecodeResponse:
         case Opened():
             return pb.DecodeResponse(opened=pb.Opened(**_same_names(Opened, message)))
         case Commit():
-            return pb.DecodeResponse(commit=pb.Commit(**_same_names(Commit, message)))
+            # Once a round: made in place, as a finished Commit would be copied.
+            return pb.DecodeResponse(commit=_same_names(Commit, message))
         case Finished():
             finished = _same_names(Finished, message) | {"reason": _FINISH_TO_PB[message.reason]}
             return pb.DecodeResponse(finished=pb.Finished(**finished))
@@ -182,7 +184,12 @@ def info_from_pb(info: pb.GetInfoResponse) -> VerifierInfo:
 
 def _same_names(kind: type[DataclassInstance], source: object) -> dict[str, Any]:
     """The fields of `kind` as `source` has them: messages and their wire forms share names."""
-    return {field.name: getattr(source, field.name) for field in dataclasses.fields(kind)}
+    return {name: getattr(source, name) for name in _names(kind)}
+
+
+@functools.cache
+def _names(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _open_to_pb(message: Open) -> pb.Open:

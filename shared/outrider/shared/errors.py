@@ -31,6 +31,7 @@ class Reason(StrEnum):
     WINDOW_EXCEEDED = "WINDOW_EXCEEDED"
     OPEN_EXPECTED = "OPEN_EXPECTED"
     OPEN_INVALID = "OPEN_INVALID"
+    MESSAGE_MALFORMED = "MESSAGE_MALFORMED"
     MESSAGE_UNKNOWN = "MESSAGE_UNKNOWN"
     FEATURE_UNSUPPORTED = "FEATURE_UNSUPPORTED"
     SESSION_IDLE = "SESSION_IDLE"
@@ -81,6 +82,7 @@ ERROR_TABLE: dict[Reason, ErrorSpec] = {
     Reason.WINDOW_EXCEEDED: ErrorSpec("INVALID_ARGUMENT", 3, "More live nodes than the window allows."),
     Reason.OPEN_EXPECTED: ErrorSpec("INVALID_ARGUMENT", 3, "The first message of a stream must be Open."),
     Reason.OPEN_INVALID: ErrorSpec("INVALID_ARGUMENT", 3, "The Open message breaks the protocol."),
+    Reason.MESSAGE_MALFORMED: ErrorSpec("INVALID_ARGUMENT", 3, "The bytes of a message are none of its kind."),
     Reason.MESSAGE_UNKNOWN: ErrorSpec("UNIMPLEMENTED", 3, "A message of a kind this side does not know."),
     Reason.FEATURE_UNSUPPORTED: ErrorSpec("UNIMPLEMENTED", 3, "A required feature is not supported here."),
     Reason.SESSION_IDLE: ErrorSpec("ABORTED", 3, "Nothing was asked for so long that the session was ended."),
