@@ -251,6 +251,25 @@ def test_another_verifier_finishes_what_a_dead_one_began(task: Task) -> None:
     assert answer.stats.streams > 1
 
 
+@pytest.mark.parametrize(("notice_ms", "found", "streams"), [(100, [], 2), (3_000, [1], 2)])
+def test_a_session_is_resumed_where_it_is_unless_nothing_was_heard_from_there_for_long(
+    notice_ms: float, found: list[int], streams: int
+) -> None:
+    """To try a verifier that has fallen silent takes seconds more; another one is asked first."""
+    cut = Cut(at_s=0.6, edge_notice_ms=notice_ms, cloud_notice_ms=notice_ms)
+
+    async def main() -> None:
+        link = STEADY.model_copy(update={"cuts": (cut,)})
+        async with replicas(2, link=link) as (here, verifiers):
+            task = Task(sampling=LONG)
+            answer = begin(task, here, verifiers[0])
+            here.link = STEADY
+            assert await drain(answer) == target_alone(task)
+            assert (here.found, answer.stats.streams) == (found, streams)
+
+    run(main(), limit_s=100)
+
+
 def test_a_verifier_that_is_told_to_stop_sends_its_edges_on() -> None:
     async def main() -> None:
         async with replicas(2) as (here, verifiers):

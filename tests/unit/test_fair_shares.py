@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outrider.cloud.accounts import Account
-from outrider.cloud.fairness import FairShares
+from outrider.cloud.fairness import MOST_PASSED_OVER, FairShares
 from outrider.cloud.line import Line
 from outrider.cloud.quotas import Quota
 from outrider.cloud.session import Session, SessionLimits
@@ -181,6 +181,7 @@ def crowds(draw: st.DrawFn) -> tuple[int, list[tuple[float, list[int]]]]:
 
 
 @settings(deadline=None)
+@example((7, [(4.0, [1, 7]), (0.25, [1, 1, 5])]), 7, 0)
 @given(crowds(), st.integers(1, 60), st.integers(0, 30))
 def test_those_who_always_want_more_stay_within_passes_of_each_other_by_weight(
     crowd: tuple[int, list[tuple[float, list[int]]]], passes: int, before: int
@@ -203,7 +204,8 @@ def test_those_who_always_want_more_stay_within_passes_of_each_other_by_weight(
     shares = [(floor.total(groups[index][1]) - at_first[index]) / groups[index][0] for index in sorted(always_short)]
     if shares:
         lightest = min(groups[index][0] for index in always_short)
-        assert max(shares) - min(shares) <= 2 * max_rows / lightest + 1e-6
+        # A pass each, and what small sessions took into the gaps where another's turn did not fit.
+        assert max(shares) - min(shares) <= (2 + MOST_PASSED_OVER) * max_rows / lightest + 1e-6
     assert all(floor.total(sessions) > 0 for _, sessions in groups) or before + passes < 2 * len(floor.rows)
 
 

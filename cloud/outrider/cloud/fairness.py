@@ -19,7 +19,8 @@ class FairShares:
     """Start-time fair queueing. Each account has had `served` rows by weight; the one that had least comes next.
 
     An account that wanted nothing for a while saves nothing up: it begins where those stand who have been waiting. So
-    two accounts that both always want more stay within about one pass of each other, each by its weight.
+    two accounts that both always want more stay within a few passes of each other, each by its weight: one, and as many
+    as `MOST_PASSED_OVER` in which small ones fill gaps.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ class ListenAddress:
 def parse_listen(option: str, listen: str) -> ListenAddress:
     """HOST:PORT, where HOST is `localhost` or an IP address; raises USAGE, which names `option`."""
     host, port = split_address(listen)
-    if not port.isdecimal() or int(port) > 65_535:
+    if not host or not port.isdecimal() or int(port) > 65_535:
         raise OutriderError(Reason.USAGE, f"{option} {listen!r}: expected HOST:PORT.")
     if host == "localhost":
         return ListenAddress(host, int(port), is_loopback=True)

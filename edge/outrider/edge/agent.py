@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from outrider.edge.answer import Answer, AnswerSetup
+from outrider.edge.answer import CUT_SHORT, Answer, AnswerSetup
 from outrider.edge.chat_template import ChatTemplate, Message
 from outrider.edge.chunks import Chunk, ChunkAssembler, Result
 from outrider.edge.drafters.base import Drafter
@@ -20,9 +20,10 @@ from outrider.edge.experiment import AnswerRecord, Arm, Arms, Experiment
 from outrider.edge.guesses.corpus import load_corpus
 from outrider.edge.guesses.experience import Experience, kept
 from outrider.edge.guesses.sources import Sources, open_sources
-from outrider.edge.interrupted import AnswerInterrupted, ResumeHandle
+from outrider.edge.interrupted import AnswerInterrupted
 from outrider.edge.link import VerifierClient
 from outrider.edge.recovery import Patience, Recovery
+from outrider.edge.resume_handle import ResumeHandle
 from outrider.edge.target_tokenizer import fetch_tokenizer
 from outrider.edge.tokenizer import PlainTokenizer
 from outrider.edge.verifiers import GrpcVerifiers
@@ -34,8 +35,8 @@ from outrider.shared.sampling.options import Sampling
 from outrider.shared.token_tree import CommittedToken, Origin
 
 INTERRUPTED = "interrupted"
-# Errors after which an answer might go on another time.
-_CUT_SHORT = frozenset({Reason.VERIFIER_UNREACHABLE, Reason.DRAINING, Reason.SESSION_IDLE, Reason.TARGET_DIFFERS})
+_INTERRUPTING = CUT_SHORT | {Reason.TARGET_DIFFERS}
+FALLBACKS = ("stop", "local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Agent:
     _drafters: dict[str, Drafter] = field(repr=False)
     _experience: Experience = field(repr=False)
     _corpus: CorpusIndex | None = field(repr=False)
+    _goes_on_alone: bool = field(repr=False)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -75,6 +77,7 @@ class Agent:
         drafter: str = DEFAULT_DRAFTER,
         *,
         patience_s: float = Patience().limit_s,
+        fallback: str = "stop",
         experiment: Experiment | None = None,
         state: Path | str | None = None,
         tls: Tls | None = None,
@@ -83,10 +86,12 @@ class Agent:
     ) -> AsyncIterator[Agent]:
         """An agent for the verifier at HOST:PORT, or for several that serve the same target: the first one that answers
         is used as long as it can be reached. An answer whose verifiers are all gone waits `patience_s` seconds for one
-        to come back and is interrupted then. Further arguments are the fields of `Drafting`. With an `experiment`
-        a share of the requests is drafted another way. `state` is a file (there may be none yet) that holds what
-        earlier agents have learned; what this one has learned is in it when the agent is closed. With `tls` the
-        connection is encrypted and the verifier proves who it is; `token_file` holds the token that it asks for.
+        to come back and is interrupted then; with the `fallback` "local" the drafter goes on with it meanwhile, see
+        `Chunk`. Such an agent may even begin without a verifier, if one has been reached from this device before.
+        Further arguments are the fields of `Drafting`. With an `experiment` a share of the requests is drafted another
+        way. `state` is a file (there may be none yet) that holds what earlier agents have learned; what this one has
+        learned is in it when the agent is closed. With `tls` the connection is encrypted and the verifier proves who it
+        is; `token_file` holds the token that it asks for.
 
         Raises VERIFIER_UNREACHABLE, UNAUTHENTICATED, VOCABULARY_MISMATCH, USAGE, FILE_UNREADABLE, and what loading the
         drafter raises.
@@ -96,6 +101,11 @@ class Agent:
         except TypeError as error:
             raise OutriderError(Reason.USAGE, f"{error}.") from None
         how.make_control()
+        if fallback not in FALLBACKS:
+            raise OutriderError(Reason.USAGE, f"--fallback {fallback!r}: expected one of {', '.join(FALLBACKS)}.")
+        goes_on_alone = fallback == "local"
+        if goes_on_alone and not how.models:
+            raise OutriderError(Reason.USAGE, f"--fallback local: --drafter {drafter!r} cannot go on alone.")
         arms = Arms(how, experiment)
         path = None if state is None else Path(state)
         experience = Experience() if path is None else await asyncio.to_thread(Experience.load, path)
@@ -105,7 +115,7 @@ class Agent:
         if not clients:
             raise OutriderError(Reason.USAGE, "no verifier is named.")
         async with contextlib.AsyncExitStack() as stack:
-            verifiers = await stack.enter_async_context(GrpcVerifiers.reached(clients))
+            verifiers = await stack.enter_async_context(GrpcVerifiers.reached(clients, may_be_away=goes_on_alone))
             info = verifiers.info
             arms.check_fits(info.limits.window)
             tokenizer, chat_template = await fetch_tokenizer(verifiers.current, info)
@@ -121,7 +131,19 @@ class Agent:
                 corpus = await asyncio.to_thread(load_corpus, how.corpus, tokenizer)
             await stack.enter_async_context(kept(experience, path))
             patience = Patience(limit_s=patience_s)
-            yield cls(info, how, tokenizer, chat_template, arms, verifiers, patience, drafters, experience, corpus)
+            yield cls(
+                info,
+                how,
+                tokenizer,
+                chat_template,
+                arms,
+                verifiers,
+                patience,
+                drafters,
+                experience,
+                corpus,
+                goes_on_alone,
+            )
 
     @property
     def draft_model(self) -> str:
@@ -238,12 +260,16 @@ class Agent:
                         yield chunk
                     if assembler.stopped:
                         break
-                for chunk in assembler.flush():
+                    if assembler.stopped_ahead:
+                        answer.stop_alone()
+                for chunk in assembler.flush(unverified=answer.is_unverified):
                     yield chunk
         except OutriderError as error:
-            if error.reason not in _CUT_SHORT or isinstance(error, AnswerInterrupted):
+            if error.reason not in _INTERRUPTING or isinstance(error, AnswerInterrupted):
                 raise
             handle = ResumeHandle.of(request, tuple(answer.tree.committed), self.info)
+            for chunk in assembler.take_back():
+                yield chunk
             partial = self._result(answer, assembler, request, arm, INTERRUPTED)
             raise AnswerInterrupted(error, handle, partial) from error
         reason = FinishReason.STOP if assembler.stopped else answer.finish_reason or FinishReason.CANCELLED
@@ -259,12 +285,15 @@ class Agent:
             committed_ids=list(answer.tree.committed),
             gaps=answer.gaps,
             profile=answer.stats.profile,
+            handle=ResumeHandle.of(request, tuple(answer.tree.committed), self.info) if answer.is_unverified else None,
         )
 
     def _report(self, answer: Answer, assembler: ChunkAssembler, request: Open, arm: Arm) -> dict[str, object]:
         return {
             "prompt_tokens": len(request.prompt_ids),
             **answer.stats.report(len(assembler.token_ids), assembler.drafted_count),
+            "unverified_tokens": assembler.unverified_count,
+            "retractions": [{"position": r.text_length, "withdrawn": r.withdrawn} for r in assembler.retracts],
             "seed": request.seed,
             "model": self.info.model,
             "draft_model": self._draft_model(arm),
@@ -309,6 +338,7 @@ class Agent:
             control=arm.drafting.make_control(bandit),
             eager=arm.drafting.is_eager,
             may_change_pace=arm.drafting.may_change_pace,
+            goes_on_alone=self._goes_on_alone,
         )
 
     def _stop_ids(self, request: Open) -> frozenset[int]:

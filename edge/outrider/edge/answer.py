@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
+from outrider.edge.alone import Alone
 from outrider.edge.control.base import Control, DraftBounds, Expand, Send, Wait
 from outrider.edge.guesses.sources import Sources
 from outrider.edge.pace import Pace
@@ -36,12 +37,15 @@ from outrider.shared.token_tree import NO_NODE, CommittedToken, DraftTree, Node,
 logger = logging.getLogger(__name__)
 
 CLOSE_LIMIT_S = 1.0
+# Errors after which an answer might go on another time.
+CUT_SHORT = frozenset({Reason.VERIFIER_UNREACHABLE, Reason.DRAINING, Reason.SESSION_IDLE})
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSetup:
     """What an answer needs besides link and drafter. With `eager` the verifier goes on by itself, up to its limit;
-    otherwise it decodes only what it is asked to check. With `may_change_pace` that is where the answer begins.
+    otherwise it decodes only what it is asked to check. With `may_change_pace` that is where the answer begins. With
+    `goes_on_alone` the drafter's own text is the answer while no verifier can be reached.
     """
 
     request: Open
@@ -50,6 +54,7 @@ class AnswerSetup:
     control: Control
     eager: bool
     may_change_pace: bool = False
+    goes_on_alone: bool = False
 
 
 class Answer:
@@ -75,20 +80,26 @@ class Answer:
         self._is_going_away = False
         self._speculator = Speculator(self.tree, sources)
         self._can_draft = bool(sources)
+        # Whether its end is the drafter's and no verifier has seen it.
+        self.is_unverified = False
         self._pace = Pace(eager=setup.eager, may_change=setup.may_change_pace and self._can_draft)
         self._window = min(INITIAL_WINDOW, setup.limits.window)
         self._end = setup.request.max_tokens
         self._run_to = 0
         self._link_open_bytes = 0
         self._changed = asyncio.Event()
+        alone = Alone(self.tree, setup.stop_ids, self._changed.set)
+        self._alone = alone if setup.goes_on_alone and self._speculator.has_model else None
         self._sending = asyncio.Lock()
         self._ending = False
         self._fresh: asyncio.Queue[list[CommittedToken] | None] = asyncio.Queue()
-        self._began = self._now()
+        # When the verifier last said something.
+        self._heard_s = self._began = self._now()
         self.stats.profile.begin(self._began)
 
     async def committed(self) -> AsyncGenerator[list[CommittedToken], None]:
-        """The tokens of each commit as they become final, until the answer is complete.
+        """The tokens of each commit as they become final, until the answer is complete. An answer that goes on alone
+        hands out what it says there too, with that origin; the commits that follow go on from the last one.
 
         Raises what the verifier answers and what the link and the drafter raise.
         """
@@ -123,11 +134,19 @@ class Answer:
                     is_stopped = self.tree.committed[-1] in self._setup.stop_ids
                     self.finish_reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
                     return None
-                await self._reconnect(self._recovery, error)
+                try:
+                    await self._reconnect(self._recovery, error)
+                except OutriderError as last:
+                    if self._alone is None or not self._alone.is_complete(self._end) or last.reason not in CUT_SHORT:
+                        raise
+                    self.is_unverified = True
+                    self.finish_reason = FinishReason.STOP if self._alone.is_at_stop else FinishReason.LENGTH
+                    return None
 
     async def _follow_stream(self) -> None:
         while True:
             message = await self._link.receive()
+            self._heard_s = self._now()
             match message:
                 case Opened():
                     self._on_opened(message)
@@ -149,13 +168,18 @@ class Answer:
         """Begin another stream where the last one ended; raises what leaves no way."""
         logger.info("the stream broke: %s", error.message)
         self._is_connected = self._is_going_away = False
+        silent_s = self._now() - self._heard_s
         self.tree.restart_ids()
         self._setup.control.on_break()
         self._pace.on_break()
         self._run_to = 0
+        if self._alone is not None:
+            self._alone.begin()
         await self._retire_link()
-        way = await recovery.way_back(error, can_resume=bool(self.session_id))
-        self._link = way.link
+        way = await recovery.way_back(
+            error, can_resume=bool(self.session_id), silent_s=silent_s, is_needed=self._goes_on_alone
+        )
+        self._link, self._heard_s = way.link, self._now()
         self.stats.streams += 1
         if way.limits is None:
             self.attempt += 1
@@ -186,6 +210,9 @@ class Answer:
             if self._is_complete() or self._ending:
                 await self._changed.wait()
                 continue
+            if self._alone is not None and self._alone.is_due:
+                await self._go_on_alone(self._alone)
+                continue
             await self._extend_credit()
             bounds = DraftBounds(self._window, self._limits.max_branches, self._setup.stop_ids, self._end)
             self._speculator.look_up(bounds)
@@ -202,12 +229,37 @@ class Answer:
                         await self._ask_for(self.tree.committed_length + 1)
                     await self._changed.wait()
 
+    async def _go_on_alone(self, alone: Alone) -> None:
+        """Say one more token without a verifier, or wait for one if there is nothing more to say."""
+        if not self._goes_on_alone():
+            await self._changed.wait()
+            return
+        tip = alone.tip
+        if not tip.expanded:
+            await self._expand([tip], 1)
+        # Meanwhile the root may have moved on.
+        if alone.tip is tip and alone.is_due:
+            node = alone.say_next()
+            if node is not None and node.token not in self._setup.stop_ids:
+                self._fresh.put_nowait([CommittedToken(node.token, Origin.UNVERIFIED)])
+
+    def _goes_on_alone(self) -> bool:
+        """Whether there is more to be said without a verifier."""
+        return self._alone is not None and self._can_draft and self._alone.can_go_on(self._end)
+
+    def stop_alone(self) -> None:
+        """What has been said without a verifier holds a stop text: it is complete unless a verifier differs."""
+        if self._alone is not None:
+            self._alone.stop()
+
     def _on_opened(self, opened: Opened) -> None:
         missing = Commit(self.tree.committed_length, NO_NODE, opened.missing_ids, opened.committed_length, opened.hash)
         tokens = self._take_in(missing)
         if tokens:
             self._fresh.put_nowait(tokens)
         self._is_connected = True
+        if self._alone is not None:
+            self._alone.end()
         self.session_id = opened.session_id
         self._window = opened.window
         self._end = opened.token_limit
@@ -297,6 +349,8 @@ class Answer:
         Close goes out before the tasks are cancelled, as a cancelled read or write takes the whole stream down.
         """
         self._ending = True
+        if self._alone is not None:
+            self._alone.end()
         reader = tasks[:1]
         try:
             if self.finish_reason is None and self._has_link and reader and not reader[0].done():

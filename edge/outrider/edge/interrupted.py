@@ -1,83 +1,10 @@
-"""An answer that was cut short, and all that is needed to go on with it later, at any verifier of the same target. A
-handle holds the prompt and the answer so far as ids: whoever can read it can read them.
-"""
+"""An answer that was cut short."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from outrider.edge.chunks import Result
-from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.files import write_whole
-from outrider.shared.messages import Open, VerifierInfo
-from outrider.shared.sampling.options import MAX_SEED, Sampling
-
-MAX_HANDLE_BYTES = 64 << 20
-TokenId = Annotated[int, Field(ge=0, lt=2**32)]
-
-
-class ResumeHandle(BaseModel):
-    """What an answer is a function of, and how far it had come. `target` names what was answering."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    prompt_ids: tuple[TokenId, ...]
-    committed_ids: tuple[TokenId, ...]
-    stop_ids: tuple[TokenId, ...]
-    sampling: Sampling
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)]
-    target: dict[str, str]
-
-    @classmethod
-    def of(cls, request: Open, committed_ids: tuple[int, ...], info: VerifierInfo) -> ResumeHandle:
-        """The handle of the answer to `request`, so far."""
-        return cls(
-            prompt_ids=request.prompt_ids,
-            committed_ids=committed_ids,
-            stop_ids=request.stop_ids,
-            sampling=request.sampling,
-            seed=request.seed,
-            target=_identity(info),
-        )
-
-    @classmethod
-    def load(cls, path: Path) -> ResumeHandle:
-        """Read a handle; raises FILE_UNREADABLE."""
-        try:
-            with path.open("rb") as file:
-                return cls.model_validate_json(file.read(MAX_HANDLE_BYTES))
-        except OSError as error:
-            raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error.strerror}.") from None
-        except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, problem["loc"])) or "file"
-            raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {where}: {problem['msg']}.") from None
-
-    def save(self, path: Path) -> None:
-        """Write it where only this user can read it; raises OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        write_whole(path, self.model_dump_json())
-        path.chmod(0o600)
-
-    def request(self, info: VerifierInfo) -> Open:
-        """Open for the rest of the answer; raises TARGET_DIFFERS for a verifier whose text would be another."""
-        found = _identity(info)
-        pairs = {key: (self.target.get(key), value) for key, value in found.items()}
-        differing = [f"{key} {before!r}, here {here!r}" for key, (before, here) in pairs.items() if before != here]
-        if differing:
-            raise OutriderError(Reason.TARGET_DIFFERS, f"the answer was begun with {'; '.join(differing)}.")
-        return Open(
-            prompt_ids=self.prompt_ids,
-            sampling=self.sampling,
-            seed=self.seed,
-            max_tokens=self.sampling.max_tokens,
-            committed_ids=self.committed_ids,
-            stop_ids=self.stop_ids,
-        )
+from outrider.edge.resume_handle import ResumeHandle
+from outrider.shared.errors import OutriderError
 
 
 class AnswerInterrupted(OutriderError):
@@ -87,13 +14,3 @@ class AnswerInterrupted(OutriderError):
         super().__init__(cause.reason, cause.detail, from_peer=cause.from_peer, retry_after_s=cause.retry_after_s)
         self.handle = handle
         self.partial = partial
-
-
-def _identity(info: VerifierInfo) -> dict[str, str]:
-    return {
-        "model": info.model,
-        "revision": info.revision,
-        "engine": info.engine,
-        "numerics": info.numerics,
-        "pieces": info.fingerprint.pieces,
-    }

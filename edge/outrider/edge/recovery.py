@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -13,6 +14,9 @@ from typing import Protocol
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.link import EdgeLink
 from outrider.shared.messages import Limits
+
+# Well below what it takes to notice a peer that has vanished, well above what passes take.
+SILENT_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +101,44 @@ class Recovery:
         self._has_begun = False
         self._since_s: float | None = None
         self._tries = self._faults = self._refusals = 0
+        # Whether the last try was to resume the session where it is.
+        self._was_here = False
 
     def on_progress(self) -> None:
         """The answer goes on."""
         self._has_begun = True
         self._since_s = None
         self._tries = self._faults = self._refusals = 0
+        self._was_here = False
 
-    async def way_back(self, error: OutriderError, *, can_resume: bool) -> Way:
+    async def way_back(
+        self, error: OutriderError, *, can_resume: bool, silent_s: float = 0.0, is_needed: Callable[[], bool] = bool
+    ) -> Way:
         """A new stream, after the last one ended with `error`; raises the error that leaves none.
 
-        `can_resume` says whether the current verifier may still have the session.
+        `can_resume` says whether the current verifier may still have the session, `silent_s` how long nothing had come
+        from it. For as long as `is_needed` says so the time for it does not run out.
         """
         if self._since_s is None:
             self._since_s = _now()
+        is_silent = silent_s > SILENT_S
         while True:
             fate = self._judge(error, can_resume=can_resume)
             can_resume = can_resume and fate is _Fate.BROKEN
             wait_s = self._wait_s(error, fate)
             # A verifier that does not know the session can be reached: that is no time to give up.
-            if fate is not _Fate.GONE and _now() + wait_s - self._since_s > self._patience.limit_s:
+            is_late = _now() + wait_s - self._since_s > self._patience.limit_s
+            if is_late and fate is not _Fate.GONE and not is_needed():
                 raise error
             await self._verifiers.pause(wait_s)
             self._tries += 1
-            # With others at hand every second try goes to them; with one, that one may come back with the session.
-            if can_resume and (self._verifiers.count == 1 or self._tries % 2 == 1):
+            # With one verifier, that one may come back with the session. With others at hand they take turns with it,
+            # and come first if it has fallen silent: it would take seconds to find that it still is.
+            is_turn = self._verifiers.count == 1 or not (self._was_here or is_silent)
+            self._was_here = can_resume and is_turn
+            if self._was_here:
                 return Way(self._verifiers.open_stream(), None)
+            is_silent = False
             try:
                 limits = await self._verifiers.find(elsewhere=fate is not _Fate.GONE)
             except OutriderError as failure:

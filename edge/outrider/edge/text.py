@@ -6,6 +6,7 @@ the same place.
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,14 @@ class TextStream:
         # Ends of the tokens that wait, as offsets into `_bytes`.
         self._ends: list[int] = []
         self.stopped = False
+
+    def fork(self) -> TextStream:
+        """Another one that has read the same."""
+        other = copy.copy(self)
+        other._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        other._decoder.setstate(self._decoder.getstate())
+        other._ends = list(self._ends)
+        return other
 
     def push(self, token: int) -> Released:
         """Take one committed id in; returns what became final with it."""

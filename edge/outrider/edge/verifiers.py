@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from outrider.edge.known_verifiers import keep_info, known_info
 from outrider.edge.link import GrpcEdgeLink, VerifierClient
 from outrider.shared.access import is_loopback, split_address
 from outrider.shared.errors import OutriderError, Reason
@@ -34,23 +35,18 @@ class GrpcVerifiers:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def reached(cls, clients: Sequence[VerifierClient]) -> AsyncIterator[GrpcVerifiers]:
-        """The first of `clients` that answers is the current one. Closes all of them in the end.
+    async def reached(
+        cls, clients: Sequence[VerifierClient], *, may_be_away: bool = False
+    ) -> AsyncIterator[GrpcVerifiers]:
+        """The first of `clients` that answers is the current one. Closes all of them in the end. If they `may_be_away`,
+        what the first one said at another time will do.
 
         Raises what the last one says if none answers.
         """
         async with contextlib.AsyncExitStack() as stack:
             for client in clients:
                 stack.push_async_callback(client.close)
-            for client in clients:
-                try:
-                    info = await client.get_info()
-                except OutriderError as error:
-                    if client is clients[-1]:
-                        raise
-                    logger.warning("%s", error.message)
-                else:
-                    break
+            client, info = await _first_word(clients, may_be_away=may_be_away)
             verifiers = cls(clients, client, info)
             watch = asyncio.create_task(verifiers._watch_network(), name="watch-network")
             try:
@@ -113,6 +109,28 @@ class GrpcVerifiers:
                     route.client.renew()
                     self._changed.set()
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _first_word(clients: Sequence[VerifierClient], *, may_be_away: bool) -> tuple[VerifierClient, VerifierInfo]:
+    """The first client that answers, and what it says; see `reached`."""
+    for client in clients:
+        try:
+            info = await client.get_info()
+        except OutriderError as error:
+            if client is clients[-1]:
+                known = None
+                if may_be_away and error.reason is Reason.VERIFIER_UNREACHABLE:
+                    known = await asyncio.to_thread(known_info, clients[0].address)
+                if known is None:
+                    raise
+                logger.warning("%s Going on with what it said another time.", error.message)
+                return clients[0], known
+            logger.warning("%s", error.message)
+        else:
+            if may_be_away:
+                await asyncio.to_thread(keep_info, client.address, info)
+            return client, info
+    raise AssertionError("there is a client")
 
 
 class _Route:

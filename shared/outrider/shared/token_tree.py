@@ -59,18 +59,20 @@ class Node:
 
 
 class Origin(StrEnum):
-    """Where a token of the answer came from: a guess that a pass accepted, the target in place of a wrong guess, or the
-    target by itself, where no guess had been sent or the right one came too late.
+    """Where a token of the answer came from: a guess that a pass accepted, the target in place of a wrong guess, the
+    target by itself, where no guess had been sent or the right one came too late, or the drafter alone, while no
+    verifier could be reached: such a token is not final.
     """
 
     DRAFTED = "drafted"
     CORRECTED = "corrected"
     CLOUD = "cloud"
+    UNVERIFIED = "unverified"
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedToken:
-    """A token that has become final."""
+    """A token that has become final, unless its origin says otherwise."""
 
     token: int
     origin: Origin

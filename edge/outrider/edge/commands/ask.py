@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import sys
 from collections.abc import AsyncGenerator
@@ -23,12 +24,16 @@ from outrider.edge.commands.options import (
     connected_agent,
     with_option_groups,
 )
+from outrider.edge.commands.paper import paper_for
 from outrider.edge.commands.profile_view import profile_report
-from outrider.edge.interrupted import AnswerInterrupted, ResumeHandle
+from outrider.edge.interrupted import AnswerInterrupted
+from outrider.edge.resume_handle import ResumeHandle
 from outrider.shared.cli import JsonOption, LogLevelOption, print_json
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.paths import cache_dir
 from outrider.shared.sampling.options import Sampling
+
+logger = logging.getLogger(__name__)
 
 RESUME_FOLDER = "resume"
 
@@ -88,27 +93,38 @@ async def _resume(handle: ResumeHandle, connected: AbstractAsyncContextManager[A
 
 
 async def _print(chunks: AsyncGenerator[Chunk, None], as_json: bool) -> Result:
-    """Print the text of an answer as it becomes final, unless the whole is printed later. An answer that is cut short
-    leaves its handle in a file.
+    """Print the text of an answer as it becomes final, unless the whole is printed later. An answer that is cut short,
+    or whose end no verifier has seen, leaves its handle in a file.
     """
     result: Result | None = None
+    paper = None if as_json else paper_for(sys.stdout)
     try:
         async for chunk in chunks:
-            if not as_json:
-                print(chunk.text, end="", flush=True)
+            if paper is not None:
+                paper.put(chunk)
             result = chunk.result
     except AnswerInterrupted as error:
-        if not as_json:
-            print(flush=True)
-        path = cache_dir() / RESUME_FOLDER / f"{secrets.token_hex(8)}.json"
-        await asyncio.to_thread(error.handle.save, path)
+        if paper is not None:
+            paper.end()
+        path = await _keep(error.handle)
         error.more = result_json(error.partial) | {"resume": str(path)}
         error.detail = f"{error.detail} Go on with: outrider ask --resume {path}".strip()
         raise
     assert result is not None, "the last chunk holds the result"
-    if not as_json:
-        print(flush=True)
+    if paper is not None:
+        paper.end()
+    if result.handle is not None:
+        path = await _keep(result.handle)
+        result.stats["resume"] = str(path)
+        count = result.stats["unverified_tokens"]
+        logger.warning("the last %d tokens are the drafter's alone. Check with: outrider ask --resume %s", count, path)
     return result
+
+
+async def _keep(handle: ResumeHandle) -> Path:
+    path = cache_dir() / RESUME_FOLDER / f"{secrets.token_hex(8)}.json"
+    await asyncio.to_thread(handle.save, path)
+    return path
 
 
 async def print_answer(

@@ -59,6 +59,7 @@ def compare(
     Under numerics fast a difference at a near tie is reported and allowed. The pace is patient unless another is named:
     what is compared does not change on the way.
     """
+    verifier.refuse_fallback("compare")
     chosen = _select(read_prompts(prompt or [], prompts), category, limit)
     options = sampling.make()
     if options.seed is None:

@@ -52,6 +52,7 @@ def demo(
     log_level: LogLevelOption = None,
 ) -> int:
     """Ask a few questions with and without guessing, show where each word came from, and compare the two texts."""
+    verifier.refuse_fallback("demo")
     options = sampling.make()
     if sampling.max_tokens == SamplingOptions.max_tokens:
         options = options.model_copy(update={"max_tokens": DEMO_TOKENS})

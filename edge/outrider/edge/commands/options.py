@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.edge.agent import Agent
+from outrider.edge.agent import FALLBACKS, Agent
 from outrider.edge.drafters.spec import DEFAULT_DRAFTER, FORMS
 from outrider.edge.drafting import CONTROLS, Drafting
 from outrider.edge.experiment import PLAIN, Experiment, parse_arm
@@ -148,6 +148,13 @@ class VerifierOptions:
     patience: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long an answer waits for a verifier to come back.")
     ] = Patience().limit_s
+    fallback: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="Without a verifier: stop, or local: the drafter goes on alone, marked, and is checked afterwards.",
+        ),
+    ] = FALLBACKS[0]
     target: Annotated[str | None, typer.Option(metavar="SPEC", help="Target model of the private verifier.")] = None
     numerics: Annotated[
         str | None, typer.Option(help="Numerics of the private verifier: exact or fast.", show_default="exact")
@@ -183,7 +190,12 @@ class VerifierOptions:
             name = "--tls" if self.tls else "--token-file"
             raise OutriderError(Reason.USAGE, f"{name} is for --verifier; a private verifier is reached without.")
         tls = Tls(self.tls_ca, self.tls_cert, self.tls_key) if self.tls else None
-        return {"tls": tls, "token_file": self.token_file, "patience_s": self.patience}
+        return {"tls": tls, "token_file": self.token_file, "patience_s": self.patience, "fallback": self.fallback}
+
+    def refuse_fallback(self, command: str) -> None:
+        """Raise USAGE if a command that is about verified text is to go on without."""
+        if self.fallback != FALLBACKS[0]:
+            raise OutriderError(Reason.USAGE, f"--fallback {self.fallback!r} is not for {command}.")
 
     @contextlib.asynccontextmanager
     async def address(self) -> AsyncIterator[str]:

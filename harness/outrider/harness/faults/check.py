@@ -8,6 +8,7 @@ from outrider.harness.faults.schedule import Kind, Schedule, make_schedule
 from outrider.harness.faults.world import Report, play
 from outrider.harness.tiny_answers import target_alone
 from outrider.shared.errors import Reason
+from outrider.shared.tiny import tiny_vocabulary
 
 
 def find_fault(seed: int) -> str | None:
@@ -29,9 +30,18 @@ def check(schedule: Schedule, report: Report) -> None:
         outcome, whole = report.outcomes[index], expected[index]
         length = len(outcome.tokens)
         assert outcome.tokens == whole[:length], f"answer {index}: {outcome.tokens}, the target's own: {whole}"
+        stop_ids = tiny_vocabulary().stop_ids
+        final = tuple(token for token in outcome.tokens if token not in stop_ids)
+        verified = outcome.shown[: len(outcome.shown) - outcome.unverified]
+        # What ends in the middle of a character is given out when it ends well.
+        is_whole = verified == final or (outcome.reason is not None and verified == final[: len(verified)])
+        assert is_whole, f"answer {index}: shown as verified {verified}, final {final}"
         if outcome.reason is not None:
+            assert not outcome.unverified, f"answer {index} broke off and does not take back what nobody has verified"
             allowed = _allowed(schedule, report, index)
             assert outcome.reason in allowed, f"answer {index}: {outcome.reason.value} after {length} of {len(whole)}"
+        elif outcome.unverified:
+            assert plan.falls_back and schedule.has(Kind.CUT, Kind.KILL, Kind.DRAIN), f"answer {index} is unverified"
         elif plan.leave_after is None or length < plan.leave_after:
             assert length == len(whole), f"answer {index} ended well after {length} of {len(whole)} tokens"
 

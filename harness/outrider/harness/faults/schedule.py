@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from outrider.edge.recovery import Patience
@@ -50,7 +50,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
     """One answer: what is asked, how it is drafted, and over which link. Its user walks away after `leave_after`
-    tokens.
+    tokens. Without a verifier it `falls_back` on its drafter, or waits.
     """
 
     begin_s: float
@@ -66,6 +66,7 @@ class AnswerPlan:
     link: LinkProfile
     patience: Patience
     leave_after: int | None
+    falls_back: bool = False
 
     def request(self) -> Open:
         """Its Open message."""
@@ -99,6 +100,9 @@ def make_schedule(seed: int) -> Schedule:
     faults = sorted(
         (_fault(draw, replicas, len(answers)) for _ in range(draw.randint(0, 5))), key=lambda fault: fault.at_s
     )
+    # Drawn apart, so that a seed stays the schedule that it was.
+    apart = random.Random(f"fallback {seed}")
+    answers = tuple(replace(answer, falls_back=apart.random() < 0.4) for answer in answers)
     return Schedule(
         seed=seed,
         replicas=replicas,

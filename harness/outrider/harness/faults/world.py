@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from outrider.edge.answer import Answer, AnswerSetup
+from outrider.edge.chunks import Chunk, ChunkAssembler
 from outrider.edge.drafters.tiny import TinyDrafter
 from outrider.edge.drafting import Drafting
 from outrider.edge.guesses.experience import Experience
@@ -21,6 +23,7 @@ from outrider.harness.virtual_time import run
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import Commit, FinishReason, Grow, Limits, Open, Opened, Resume
 from outrider.shared.tiny import tiny_vocabulary
+from outrider.shared.token_tree import CommittedToken, Origin
 
 LIMIT_S = 600.0
 # The verifier lingers for so long on a stream whose edge it has not heard the end of.
@@ -30,12 +33,16 @@ RIVAL_LINK = LinkProfile.of_rtt(10)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an answer, or what a rival saw of it, ended."""
+    """How an answer ended: its committed `tokens`, and the ids that were `shown` to its user, of which nobody has
+    verified the last `unverified`.
+    """
 
     tokens: tuple[int, ...]
     finish: FinishReason | None
     reason: Reason | None
     streams: int
+    shown: tuple[int, ...]
+    unverified: int
 
 
 @dataclass(slots=True)
@@ -95,20 +102,29 @@ class _Play:
         way = self._ways[index] = WayTo(self._replicas, plan.link, plan.seed, observe)
         answer = self._answers[index] = _make_answer(plan, limits, way)
         reason = None
-        told: list[int] = []
+        reader = _Reader(answer)
         try:
             async with contextlib.aclosing(answer.committed()) as commits:
                 if plan.leave_after != 0:
                     async for tokens in commits:
-                        told += [token.token for token in tokens]
-                        self._note(index, "commit", len(told))
-                        if plan.leave_after is not None and len(told) >= plan.leave_after:
+                        reader.read(tokens)
+                        self._note(index, "commit", len(reader.told), len(reader.shown))
+                        if plan.leave_after is not None and len(reader.told) >= plan.leave_after:
                             break
+            reader.end()
         except OutriderError as error:
             reason = error.reason
+            reader.break_off()
         answer.tree.check_integrity()
-        self._note(index, "end", answer.finish_reason, reason, *told)
-        self._report.outcomes[index] = Outcome(tuple(told), answer.finish_reason, reason, answer.stats.streams)
+        self._note(index, "end", answer.finish_reason, reason, *reader.told)
+        self._report.outcomes[index] = Outcome(
+            tuple(reader.told),
+            answer.finish_reason,
+            reason,
+            answer.stats.streams,
+            tuple(reader.shown),
+            reader.unverified_count,
+        )
 
     async def _happen(self, fault: Fault) -> None:
         await asyncio.sleep(fault.at_s)
@@ -186,6 +202,37 @@ class _Play:
         return tokens, is_open
 
 
+class _Reader:
+    """Follows an answer as users are told to: all that `shown` goes by is in the chunks."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._assembler = ChunkAssembler(tiny_vocabulary(), tiny_vocabulary().stop_ids, ())
+        self.told: list[int] = []
+        self.shown: list[int] = []
+        self.unverified_count = 0
+
+    def read(self, tokens: Sequence[CommittedToken]) -> None:
+        self.told += [token.token for token in tokens if token.origin is not Origin.UNVERIFIED]
+        self._follow(self._assembler.push(tokens))
+
+    def end(self) -> None:
+        self._follow(self._assembler.flush(unverified=self._answer.is_unverified))
+
+    def break_off(self) -> None:
+        self._follow(self._assembler.take_back())
+
+    def _follow(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            self.unverified_count -= chunk.verified
+            if chunk.retract is not None:
+                del self.shown[chunk.retract.token_count :]
+                self.unverified_count = 0
+            self.shown += chunk.token_ids
+            if chunk.origin is Origin.UNVERIFIED:
+                self.unverified_count += len(chunk.token_ids)
+
+
 def _make_answer(plan: AnswerPlan, limits: Limits, way: WayTo) -> Answer:
     request = plan.request()
     chooser = chooser_of(request)
@@ -197,5 +244,13 @@ def _make_answer(plan: AnswerPlan, limits: Limits, way: WayTo) -> Answer:
     }
     sources = Sources.of(sessions, request, Experience(), drafting.guess_options(), lookup=plan.has_lookup)
     stop_ids = tiny_vocabulary().stop_ids
-    setup = AnswerSetup(request, limits, stop_ids, drafting.make_control(), drafting.is_eager, drafting.may_change_pace)
+    setup = AnswerSetup(
+        request,
+        limits,
+        stop_ids,
+        drafting.make_control(),
+        drafting.is_eager,
+        drafting.may_change_pace,
+        goes_on_alone=plan.falls_back,
+    )
     return Answer(setup, way.open_stream(), sources, Recovery(way, plan.patience, seed=plan.seed))
