@@ -27,7 +27,7 @@ from outrider.edge.resume_handle import ResumeHandle
 from outrider.edge.target_tokenizer import fetch_tokenizer
 from outrider.edge.tokenizer import PlainTokenizer
 from outrider.edge.verifiers import GrpcVerifiers
-from outrider.shared.access import Tls, read_access
+from outrider.shared.access import Tls, is_loopback, read_access
 from outrider.shared.corpus_index import CorpusIndex
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.messages import FEATURE_GAPS, FinishReason, Open, VerifierInfo
@@ -82,6 +82,7 @@ class Agent:
         state: Path | str | None = None,
         tls: Tls | None = None,
         token_file: Path | str | None = None,
+        plaintext: bool = False,
         **drafting: object,
     ) -> AsyncIterator[Agent]:
         """An agent for the verifier at HOST:PORT, or for several that serve the same target: the first one that answers
@@ -91,7 +92,7 @@ class Agent:
         Further arguments are the fields of `Drafting`. With an `experiment` a share of the requests is drafted another
         way. `state` is a file (there may be none yet) that holds what earlier agents have learned; what this one has
         learned is in it when the agent is closed. With `tls` the connection is encrypted and the verifier proves who it
-        is; `token_file` holds the token that it asks for.
+        is; `token_file` holds the token that it asks for. Without TLS prompts leave this machine only as `plaintext`.
 
         Raises VERIFIER_UNREACHABLE, UNAUTHENTICATED, VOCABULARY_MISMATCH, USAGE, FILE_UNREADABLE, and what loading the
         drafter raises.
@@ -111,6 +112,12 @@ class Agent:
         experience = Experience() if path is None else await asyncio.to_thread(Experience.load, path)
         access = await asyncio.to_thread(read_access, tls, token_file)
         addresses = [verifier] if isinstance(verifier, str) else verifier
+        for address in addresses:
+            if tls is None and not plaintext and not is_loopback(address):
+                text = (
+                    f"{address} is not this machine: expected --tls, or --plaintext if all on the way may read along."
+                )
+                raise OutriderError(Reason.USAGE, text)
         clients = [VerifierClient(address, access=access) for address in addresses]
         if not clients:
             raise OutriderError(Reason.USAGE, "no verifier is named.")

@@ -175,6 +175,10 @@ class VerifierOptions:
         Path | None, typer.Option(metavar="FILE", help="The bearer token for a verifier that asks.")
     ] = None
 
+    plaintext: Annotated[
+        bool, typer.Option("--plaintext", help="Without TLS even to another machine: all on the way may read along.")
+    ] = False
+
     def private_arguments(self) -> list[str]:
         """What a private verifier is started with, beside where it listens."""
         given = {"--target": self.target, "--numerics": self.numerics, "--context": self.context}
@@ -190,7 +194,10 @@ class VerifierOptions:
             name = "--tls" if self.tls else "--token-file"
             raise OutriderError(Reason.USAGE, f"{name} is for --verifier; a private verifier is reached without.")
         tls = Tls(self.tls_ca, self.tls_cert, self.tls_key) if self.tls else None
-        return {"tls": tls, "token_file": self.token_file, "patience_s": self.patience, "fallback": self.fallback}
+        if tls is not None and self.plaintext:
+            raise OutriderError(Reason.USAGE, "--plaintext is for connections without --tls.")
+        how = {"patience_s": self.patience, "fallback": self.fallback, "plaintext": self.plaintext}
+        return {"tls": tls, "token_file": self.token_file, **how}
 
     def refuse_fallback(self, command: str) -> None:
         """Raise USAGE if a command that is about verified text is to go on without."""
