@@ -5,11 +5,15 @@ derives from `Observer`; with nobody watching nothing is computed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from outrider.shared.errors import Reason
 from outrider.shared.messages import FinishReason
+
+logger = logging.getLogger(__name__)
 
 Metadata = Sequence[tuple[str, str | bytes]]
 """What came with a call, as gRPC gives it."""
@@ -94,40 +98,63 @@ class Observer:
 
 
 class Observers(Observer):
-    """Several in one."""
+    """Several in one. What goes wrong in one of them is logged, once, and nobody's answer suffers."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
+        self._failed: set[type[Observer]] = set()
 
     @contextlib.contextmanager
     def stream(self, metadata: Metadata) -> Iterator[None]:
         """See `Observer.stream`."""
         with contextlib.ExitStack() as stack:
             for observer in self._observers:
-                stack.enter_context(observer.stream(metadata))
+                stack.enter_context(self._around(observer, metadata))
             yield
 
     def on_opened(self, session_id: str) -> None:
         """See `Observer.on_opened`."""
-        for observer in self._observers:
-            observer.on_opened(session_id)
+        self._tell(lambda observer: observer.on_opened(session_id))
 
     def on_grow(self, size: int) -> None:
         """See `Observer.on_grow`."""
-        for observer in self._observers:
-            observer.on_grow(size)
+        self._tell(lambda observer: observer.on_grow(size))
 
     def on_finished(self, end: AnswerEnd) -> None:
         """See `Observer.on_finished`."""
-        for observer in self._observers:
-            observer.on_finished(end)
+        self._tell(lambda observer: observer.on_finished(end))
 
     def on_refused(self, reason: Reason) -> None:
         """See `Observer.on_refused`."""
-        for observer in self._observers:
-            observer.on_refused(reason)
+        self._tell(lambda observer: observer.on_refused(reason))
 
     def on_pass(self, report: PassReport) -> None:
         """See `Observer.on_pass`."""
+        self._tell(lambda observer: observer.on_pass(report))
+
+    def _tell(self, what: Callable[[Observer], None]) -> None:
         for observer in self._observers:
-            observer.on_pass(report)
+            with self._unharmed(observer):
+                what(observer)
+
+    @contextlib.contextmanager
+    def _around(self, observer: Observer, metadata: Metadata) -> Iterator[None]:
+        watched = contextlib.ExitStack()
+        with self._unharmed(observer):
+            watched.enter_context(observer.stream(metadata))
+        try:
+            yield
+        finally:
+            error = sys.exc_info()
+            with self._unharmed(observer):
+                # Returns or raises nothing that concerns the stream.
+                watched.__exit__(*error)
+
+    @contextlib.contextmanager
+    def _unharmed(self, observer: Observer) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            if type(observer) not in self._failed:
+                self._failed.add(type(observer))
+                logger.exception("what watches the verifier fails")
