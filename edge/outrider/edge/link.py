@@ -86,9 +86,19 @@ class VerifierClient:
         self._links.clear()
 
     async def get_info(self) -> VerifierInfo:
-        """What the verifier serves."""
+        """What the verifier serves. Asked again, once, if a connection made before turns out to be broken."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CONNECT_TIMEOUT_S
         try:
-            request = self._stub.GetInfo(pb.GetInfoRequest(), timeout=CONNECT_TIMEOUT_S, metadata=self._metadata)
+            return await self._get_info(CONNECT_TIMEOUT_S)
+        except OutriderError as error:
+            if error.reason is not Reason.VERIFIER_UNREACHABLE or loop.time() >= deadline:
+                raise
+        return await self._get_info(deadline - loop.time())
+
+    async def _get_info(self, limit_s: float) -> VerifierInfo:
+        try:
+            request = self._stub.GetInfo(pb.GetInfoRequest(), timeout=limit_s, metadata=self._metadata)
             return info_from_pb(await request)
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error, self.address) from None
@@ -182,7 +192,10 @@ class GrpcEdgeLink:
     def abandon(self) -> None:
         """Break the stream at once."""
         self._is_closed = True
-        self._call.cancel()
+        if not self._call.cancel() and self._first_status is not None and self._first_status.is_of_failed_write:
+            # grpc.aio holds a stream to be over when a write fails, and cancels it no more. What it had received before
+            # keeps the stream, and with it the channel, in memory for good.
+            self._call._cython_call.cancel("abandoned")
 
     def _is_task_to_end(self) -> bool:
         """Whether a cancellation is meant for the task, and not for a call that was broken off while it waited."""
