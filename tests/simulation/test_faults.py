@@ -8,8 +8,9 @@ import pytest
 
 from outrider.cloud.session import Session
 from outrider.edge.answer import Answer
+from outrider.edge.recovery import Patience
 from outrider.harness.faults.check import check, find_fault
-from outrider.harness.faults.schedule import make_schedule
+from outrider.harness.faults.schedule import Fault, Kind, Moment, Schedule, make_schedule
 from outrider.harness.faults.world import play
 from outrider.shared.messages import Resume
 
@@ -27,7 +28,27 @@ def test_every_answer_is_the_targets_own_or_ends_with_an_error_that_explains_its
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_before_stays_mended(seed: int) -> None:
-    assert find_fault(seed) is None
+    """As these schedules were then."""
+    schedule = make_schedule(seed)
+    answers = tuple(replace(answer, falls_back=False) for answer in schedule.answers)
+    faults = tuple(fault for fault in schedule.faults if fault.moment is None)
+    schedule = replace(schedule, answers=answers, faults=faults)
+    check(schedule, play(schedule))
+
+
+@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_verifier_killed_around_a_commit_loses_no_token_and_gives_none_twice(moment: Moment, seed: int) -> None:
+    """Of each pass in turn."""
+    plan = replace(make_schedule(seed).answers[0], leave_after=None, patience=Patience(limit_s=15.0), falls_back=False)
+    for at_s in (0.0, 0.3, 0.7):
+        kill = Fault(at_s, Kind.KILL, lasts_s=0.3, moment=moment)
+        schedule = Schedule(seed, 1, 2, 40.0, 20.0, 0, (plan,), (kill,))
+        report = play(schedule)
+        check(schedule, report)
+        outcome = report.outcomes[0]
+        assert outcome.reason is None
+        assert outcome.streams > 1 or at_s > 0
 
 
 @pytest.mark.slow

@@ -27,13 +27,24 @@ class Kind(StrEnum):
     OPEN = "open"
 
 
+class Moment(StrEnum):
+    """When a verifier is killed: after a pass and before its commits are sent, while one of them is on its way (it is
+    lost), or as soon as one has arrived.
+    """
+
+    BEFORE = "before"
+    ON_ITS_WAY = "on its way"
+    ARRIVED = "arrived"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """At `at_s` it happens at verifier `replica`, or to `answer` (CUT: of that answer only; None: of all).
 
     Each side of a cut or killed stream hears of it after its notice. A killed or drained verifier comes back empty
     after `lasts_s` (None: never). A second stream stays open for `lasts_s`; a RIVAL's attempt is `attempt` above that
-    of the answer it rivals, and its text may be `is_wrong`.
+    of the answer it rivals, and its text may be `is_wrong`. A KILL with a `moment` waits for one in the
+    next pass.
     """
 
     at_s: float
@@ -45,6 +56,7 @@ class Fault:
     lasts_s: float | None = None
     attempt: int = 0
     is_wrong: bool = False
+    moment: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,9 @@ def make_schedule(seed: int) -> Schedule:
         (_fault(draw, replicas, len(answers)) for _ in range(draw.randint(0, 5))), key=lambda fault: fault.at_s
     )
     # Drawn apart, so that a seed stays the schedule that it was.
-    apart = random.Random(f"fallback {seed}")
+    apart = random.Random(f"apart {seed}")
+    if apart.random() < 0.3:
+        faults.append(_kill(apart, replicas))
     answers = tuple(replace(answer, falls_back=apart.random() < 0.4) for answer in answers)
     return Schedule(
         seed=seed,
@@ -167,6 +181,17 @@ def _fault(draw: random.Random, replicas: int, answers: int) -> Fault:
         lasts_s=lasts_s,
         attempt=draw.choice((-1, 0, 0, 1, 2, 5)),
         is_wrong=draw.random() < 0.2,
+    )
+
+
+def _kill(draw: random.Random, replicas: int) -> Fault:
+    return Fault(
+        at_s=draw.uniform(0, 1.0),
+        kind=Kind.KILL,
+        replica=draw.randrange(replicas),
+        edge_notice_s=_notice(draw),
+        lasts_s=draw.choice((0.0, 0.3, 3.0, None)),
+        moment=draw.choice(list(Moment)),
     )
 
 

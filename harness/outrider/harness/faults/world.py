@@ -139,19 +139,24 @@ class _Play:
                 if way is not None and way.links:
                     way.links[-1].cut(fault.edge_notice_s, fault.cloud_notice_s)
             case Kind.KILL | Kind.DRAIN:
-                if not replica.is_up:
-                    return
-                if fault.kind is Kind.DRAIN:
-                    await replica.verifier.drain(DRAIN_LIMIT_S)
-                await replica.kill(fault.edge_notice_s)
-                if fault.lasts_s is not None:
-                    await asyncio.sleep(fault.lasts_s)
-                    if not replica.is_up:
-                        await replica.start()
+                if replica.is_up:
+                    await self._end(fault, replica)
             case Kind.RIVAL:
                 await self._rival(fault)
             case Kind.OPEN:
                 await self._open(fault, replica)
+
+    async def _end(self, fault: Fault, replica: Replica) -> None:
+        if fault.kind is Kind.DRAIN:
+            await replica.verifier.drain(DRAIN_LIMIT_S)
+        if fault.moment is None:
+            await replica.kill(fault.edge_notice_s)
+        else:
+            await replica.kill_at(fault.moment, fault.edge_notice_s)
+        if fault.lasts_s is not None:
+            await asyncio.sleep(fault.lasts_s)
+            if not replica.is_up:
+                await replica.start()
 
     async def _rival(self, fault: Fault) -> None:
         assert fault.answer is not None, "a rival has an answer"
