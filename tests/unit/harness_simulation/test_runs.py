@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
+from outrider.harness.links import Cut, LinkProfile
 from outrider.harness.simulation.colocated import run_colocated
 from outrider.harness.simulation.draft_only import run_draft_only
 from outrider.harness.simulation.measures import measures
@@ -22,6 +26,17 @@ def test_streaming_takes_one_pass_a_token_and_one_round_trip_an_answer(rtt_ms: f
     assert result["ttft_ms"] == rtt_ms + PASS_MS
     assert result["passes_per_token"] == 1.0
     assert result["alpha"] is None
+
+
+def test_an_answer_goes_on_after_a_cut_which_is_in_its_gaps() -> None:
+    setup = make_setup(rtt_ms=20, drafter="none", pace="eager", answers=1)
+    cut = Cut(at_s=1.0, edge_notice_ms=500, cloud_notice_ms=500)
+    whole, broken = run_virtual(setup), run_virtual(replace(setup, link=LinkProfile.of_rtt(20, cuts=(cut,))))
+    [before], [after] = whole.answers, broken.answers
+    assert after.token_count == before.token_count
+    assert (before.stats.streams, after.stats.streams) == (1, 2)
+    gaps_s = [later - sooner for (sooner, _), (later, _) in pairwise(after.updates)]
+    assert [gap_s for gap_s in gaps_s if gap_s > 0.1] == [pytest.approx(0.5 + 0.02, abs=2 * PASS_MS / 1000)]
 
 
 @pytest.mark.parametrize("gamma", [1, 4, 7])

@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 
 from outrider.edge.answer import Answer, AnswerSetup
 from outrider.edge.guesses.experience import Experience
 from outrider.edge.guesses.sources import open_sources
+from outrider.edge.recovery import Recovery
 from outrider.harness.recording.format import Recording
 from outrider.harness.replay_drafter import DeviceClock, ReplayDrafter
 from outrider.harness.simulation.measures import AnswerTrace, Run
@@ -19,7 +21,7 @@ from outrider.harness.simulation.setup import Setup
 from outrider.harness.usage import PassRecord
 from outrider.shared.errors import OutriderError
 from outrider.shared.link import EdgeLink
-from outrider.shared.messages import VerifierInfo
+from outrider.shared.messages import Limits, VerifierInfo
 from outrider.shared.token_tree import Origin
 
 # Sessions start within this time, so that they do not march in step.
@@ -135,6 +137,7 @@ class _Edge:
             ),
             self._open_link(self.number),
             sources,
+            self._recovery(),
         )
         asked_s = loop.time()
         updates: list[tuple[float, int]] = []
@@ -151,3 +154,28 @@ class _Edge:
             else:
                 self.other_tokens += trace.token_count
                 self.other_accepted += accepted
+
+    def _recovery(self) -> Recovery | None:
+        """The way back after the link's cuts; a stream that breaks without one ends the run."""
+        if not self._setup.link.cuts:
+            return None
+        verifier = _OneVerifier(self._info.limits, partial(self._open_link, self.number))
+        return Recovery(verifier, seed=self._setup.seed)
+
+
+class _OneVerifier:
+    """The only verifier there is; see `Verifiers` in the edge's `recovery`."""
+
+    count = 1
+
+    def __init__(self, limits: Limits, open_stream: Callable[[], EdgeLink]) -> None:
+        self._limits = limits
+        self.open_stream = open_stream
+
+    async def find(self, *, elsewhere: bool) -> Limits:
+        """See `Verifiers.find`."""
+        return self._limits
+
+    async def pause(self, seconds: float) -> None:
+        """See `Verifiers.pause`."""
+        await asyncio.sleep(seconds)
