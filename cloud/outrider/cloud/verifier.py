@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from outrider.cloud.accounts import Accounts
 from outrider.cloud.incidents import internal_error
 from outrider.cloud.observer import Observer, Usage
+from outrider.cloud.open_check import check_open
 from outrider.cloud.parking import Parking, ParkingLimits
 from outrider.cloud.principal import ANONYMOUS, Principal
 from outrider.cloud.quotas import Quotas
@@ -45,8 +46,6 @@ ENDING_SESSION_WAIT_S = 0.08
 LINGER_S = 5.0
 # An edge that was told to go away does not write any more.
 DRAIN_LINGER_S = 0.2
-MAX_REQUIRED_FEATURES = 32
-MAX_STOP_IDS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +288,7 @@ class Verifier:
 
     async def _open(self, request: Open, principal: Principal) -> tuple[Session, Outbox]:
         self._check_serving()
-        end = self._check(request)
+        end = check_open(request, self._target.vocabulary, self._target.spec.context_length)
         await self._wait_for_ending_session()
         account = self._accounts.of(principal, _now())
         window = account.window(self._config.session.window)
@@ -347,41 +346,6 @@ class Verifier:
             raise OutriderError(Reason.DRAINING, retry_after_s=LEAST_S)
         if self._dead.is_set():
             raise OutriderError(Reason.INTERNAL, "The verifier has stopped serving.")
-
-    def _check(self, request: Open) -> int:
-        """Refuse what cannot be served; returns the answer length at which the answer is complete."""
-        vocabulary = self._target.vocabulary
-        unknown = sorted(set(request.required_features[:MAX_REQUIRED_FEATURES]) - set(FEATURES))
-        if unknown or len(request.required_features) > MAX_REQUIRED_FEATURES:
-            raise OutriderError(
-                Reason.FEATURE_UNSUPPORTED,
-                f"unknown here: {', '.join(unknown)[:200] or 'none'}; {len(request.required_features)} named, at most "
-                f"{MAX_REQUIRED_FEATURES}.",
-            )
-        if not request.prompt_ids:
-            raise OutriderError(Reason.PROMPT_EMPTY)
-        # Lengths come first: ids are checked one by one.
-        room = self._target.spec.context_length - len(request.prompt_ids)
-        if room < 1:
-            raise OutriderError(
-                Reason.PROMPT_TOO_LONG,
-                f"{len(request.prompt_ids)} prompt tokens, context {self._target.spec.context_length}.",
-            )
-        end = min(request.max_tokens, room)
-        if len(request.stop_ids) > MAX_STOP_IDS or len(request.committed_ids) >= end:
-            raise OutriderError(
-                Reason.OPEN_INVALID,
-                f"{len(request.committed_ids)} committed ids of at most {end - 1}, {len(request.stop_ids)} stop ids "
-                f"of at most {MAX_STOP_IDS}.",
-            )
-        vocabulary.check_ids(request.prompt_ids, "Open.prompt_ids")
-        vocabulary.check_ids(request.committed_ids, "Open.committed_ids")
-        vocabulary.check_ids(request.stop_ids, "Open.stop_ids")
-        vocabulary.check_ids(request.sampling.logit_bias, "Open.sampling.logit_bias")
-        stop_ids = vocabulary.stop_ids | frozenset(request.stop_ids)
-        if stop_ids.intersection(request.committed_ids):
-            raise OutriderError(Reason.OPEN_INVALID, "the committed ids hold a stop id: nothing is left to decode.")
-        return end
 
     async def _wait_for_ending_session(self) -> None:
         """With no slot to give but a session that has ended and is still in a pass, wait a moment for its slot."""
