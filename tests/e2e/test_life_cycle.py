@@ -165,3 +165,31 @@ loop.run_until_complete(main())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_works_in_loops_one_after_the_other_in_threads_and_in_a_forked_child() -> None:
+    """As in a server with workers: each has a loop of its own, and a verifier."""
+    program = """
+import asyncio, multiprocessing, threading
+from outrider.edge import Agent, Sampling, private_verifier
+async def main():
+    async with private_verifier(["--target", "tiny"]) as address, Agent.connect(address, drafter="tiny:0.5") as one:
+        return (await one.answer("hi", Sampling(max_tokens=20))).token_ids
+answers = [asyncio.run(main()), asyncio.run(main())]
+threads = [threading.Thread(target=lambda: answers.append(asyncio.run(main()))) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert answers == [answers[0]] * 4, answers
+def child():
+    assert asyncio.run(main()) == answers[0]
+forked = multiprocessing.get_context("fork").Process(target=child)
+forked.start()
+forked.join(40)
+assert forked.exitcode == 0, forked.exitcode
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    # A fork is told of by grpc itself where another of its threads is at work.
+    said = [line for line in done.stderr.splitlines() if "fork_posix.cc" not in line]
+    assert (done.returncode, said) == (0, [])

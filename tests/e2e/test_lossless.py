@@ -44,6 +44,7 @@ async def ask(agent: Agent, prompt: str, sampling: Sampling) -> Result:
     result = chunks[-1].result
     assert result is not None
     assert "".join(chunk.text for chunk in chunks) == result.text
+    assert result.stats["streams"] == 1, "a fault that the edge gets over is one"
     assert [token for chunk in chunks for token in chunk.token_ids] == result.token_ids
     return result
 

@@ -10,11 +10,10 @@ import pytest
 
 from outrider.cloud.scheduler import FIRST_WORD_S
 from outrider.cloud.session import SessionLimits
-from outrider.cloud.target import PassWork
+from outrider.cloud.target import PassResult, PassWork
 from outrider.cloud.targets.contract import side_branches
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
-from outrider.cloud.walk import WalkResult
 from outrider.harness.inline_target import InlineTarget
 from outrider.harness.links import LinkProfile
 from outrider.harness.memory_link import MemoryPort
@@ -37,7 +36,7 @@ class WatchedTarget(InlineTarget):
         super().__init__(TinyEngine(), lambda rows, sessions: PASS_MS)
         self.passes: list[list[PassWork]] = []
 
-    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[WalkResult | None]:
+    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[PassResult]:
         """See `Target.run_pass`."""
         self.passes.append(list(work))
         return await super().run_pass(work)

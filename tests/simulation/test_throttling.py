@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from outrider.cloud.scheduler import PassLimits
 from outrider.cloud.session import PATIENT_RUN_AHEAD, SessionLimits
-from outrider.cloud.target import PassWork
+from outrider.cloud.target import PassResult, PassWork
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
-from outrider.cloud.walk import WalkResult
 from outrider.edge.answer import Answer, AnswerSetup
 from outrider.edge.guesses.experience import Experience
 from outrider.edge.guesses.sources import Sources
@@ -71,7 +70,7 @@ class WatchedTarget(InlineTarget):
         self.passes: list[Pass] = []
         self.verifier: Verifier | None = None
 
-    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[WalkResult | None]:
+    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[PassResult]:
         """See `Target.run_pass`."""
         assert self.verifier is not None
         sessions = [s for s in self.verifier._sessions if not s.in_pass and not s.finished]

@@ -148,7 +148,7 @@ def test_both_formats_of_one_tokenizer_give_the_same_ids(merging: JsonTokenizer,
     assert sum(i >= first for i in ids) == 3, f"{SPECIAL[1]} twice and {SPECIAL[2]} once"
 
 
-# BOS (R16).
+# BOS.
 
 BEGIN = "<|begin|>"
 BEGIN_ID = 260

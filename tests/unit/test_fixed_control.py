@@ -1,4 +1,4 @@
-"""The fixed policy: whatever the tree looks like, no path longer than γ is drafted or sent (R09), no bound broken."""
+"""The fixed policy: whatever the tree looks like, no path longer than γ is drafted or sent, no bound broken."""
 
 from __future__ import annotations
 

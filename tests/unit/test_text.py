@@ -1,5 +1,5 @@
 """From ids to text that can be shown: the same however text is split into tokens, never taken back, and cut where
-the ids are cut (R08).
+the ids are cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The identity of a tokenizer: whatever differs is found and named, and what may differ is let through (R15)."""
+"""The identity of a tokenizer: whatever differs is found and named, and what may differ is let through."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_a_stop_id_at_the_very_end_counts_as_a_stop() -> None:
 
 
 def test_every_token_in_turn_as_stop_id_ends_the_answer_where_it_first_stands() -> None:
-    """R07: whichever place in a block of γ = 5 the stop id has, the answer is the target's alone, nothing after it."""
+    """Whichever place in a block of γ = 5 the stop id has, the answer is the target's alone, nothing after it."""
     greedy = target_alone(make_rules(stop_ids=[]), 24)
     for stop_id in sorted(set(greedy)):
         rules = make_rules(stop_ids=[stop_id])

@@ -1,4 +1,4 @@
-"""Far more opens than there are places: the surplus is refused at once, with different times to retry (R29)."""
+"""Far more opens than there are places: the surplus is refused at once, with different times to retry."""
 
 from __future__ import annotations
 

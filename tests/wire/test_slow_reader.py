@@ -1,4 +1,4 @@
-"""An edge that asks for everything and reads nothing, over real gRPC (R28): it is decoded for no longer than the
+"""An edge that asks for everything and reads nothing, over real gRPC: it is decoded for no longer than the
 transport and a bounded queue take its commits, and its stream ends with a reason.
 """
 

@@ -19,7 +19,7 @@ from outrider.cloud.observer import Observer, PassReport, PassShare
 from outrider.cloud.packing import Packing
 from outrider.cloud.pass_watch import PassWatch
 from outrider.cloud.session import PassTiming, Session
-from outrider.cloud.target import PassWork, Target
+from outrider.cloud.target import PassResult, PassWork, Target
 from outrider.cloud.throttle import Throttle
 from outrider.cloud.vitals import Ailment, Vitals
 from outrider.cloud.walk import WalkResult
@@ -279,7 +279,7 @@ class Scheduler:
     def _complete(
         self,
         batch: list[tuple[Session, PassWork]],
-        results: Sequence[WalkResult | None],
+        results: Sequence[PassResult],
         queue_ns: list[int],
         pass_ns: int,
     ) -> None:
@@ -287,6 +287,9 @@ class Scheduler:
         load_percent = self._load_percent(batch)
         for (session, _), waited_ns, result in zip(batch, queue_ns, results, strict=True):
             length_before = len(session.sequence)
+            if isinstance(result, Exception):
+                _fail(session, result)
+                continue
             try:
                 session.complete(result, PassTiming(waited_ns, pass_ns, load_percent))
             except Exception as error:
@@ -296,19 +299,20 @@ class Scheduler:
     def _report(
         self,
         batch: list[tuple[Session, PassWork]],
-        results: Sequence[WalkResult | None] | None,
+        results: Sequence[PassResult] | None,
         queue_ns: list[int],
         pass_ns: int,
     ) -> None:
         """Tell those who watch of a pass; no results are those of one that failed."""
-        self._vitals.on_pass(failed=results is None)
+        has_failed = results is None or all(isinstance(result, Exception) for result in results)
+        self._vitals.on_pass(failed=has_failed)
         if self._observer is None:
             return
         shares = tuple(
             _share(session, work, result, waited_ns)
             for (session, work), result, waited_ns in zip(batch, results or [None] * len(batch), queue_ns, strict=True)
         )
-        self._observer.on_pass(PassReport(shares, pass_ns, failed=results is None))
+        self._observer.on_pass(PassReport(shares, pass_ns, failed=has_failed))
 
     @property
     def waiting_count(self) -> int:
@@ -325,9 +329,9 @@ class Scheduler:
         return asyncio.get_running_loop().time()
 
 
-def _share(session: Session, work: PassWork, result: WalkResult | None, queue_ns: int) -> PassShare:
+def _share(session: Session, work: PassWork, result: PassResult, queue_ns: int) -> PassShare:
     accepted, token_count = 0, 0
-    if result is not None:
+    if isinstance(result, WalkResult):
         accepted = len(result.path)
         token_count = accepted + (result.correction is not None)
     return PassShare(session.session_id, work.rows.count, len(work.rows.node_tokens), accepted, token_count, queue_ns)

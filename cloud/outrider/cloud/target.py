@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outrider.cloud.targets.base import Engine, EngineSpec, SlotRows
 from outrider.cloud.walk import WalkResult, WalkRules, walk
 from outrider.shared.tokenizer_asset import TokenizerAsset
@@ -23,6 +26,10 @@ class PassWork:
     rows: SlotRows
     answer_ids: tuple[int, ...] = ()
     rules: WalkRules | None = None
+
+
+PassResult = WalkResult | Exception | None
+"""What a pass found for one session: None for prefill, an error where its own rows could not be walked."""
 
 
 class Target(Protocol):
@@ -47,10 +54,10 @@ class Target(Protocol):
         """Tokens of the slot's sequence that need no computing."""
         ...
 
-    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[WalkResult | None]:
+    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[PassResult]:
         """One forward over all `work` and the walks; accepted nodes are cached afterwards, others dropped.
 
-        Results in the same order, None for prefill.
+        Results in the same order; an error at one session's rows is that one's result. Raises what fails for all.
         """
         ...
 
@@ -94,7 +101,7 @@ class EngineTarget:
         """See `Target.cached_length`."""
         return self._engine.cached_length(slot)
 
-    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[WalkResult | None]:
+    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[PassResult]:
         """See `Target.run_pass`."""
         return await self._worker.run(lambda: self._run_pass(work))
 
@@ -107,15 +114,20 @@ class EngineTarget:
         await self._worker.run(self._engine.close)
         self._worker.stop()
 
-    def _run_pass(self, work: Sequence[PassWork]) -> list[WalkResult | None]:
+    def _run_pass(self, work: Sequence[PassWork]) -> list[PassResult]:
         logits = self._engine.forward([item.rows for item in work])
-        results: list[WalkResult | None] = []
-        for item, rows in zip(work, logits, strict=True):
-            result = None
-            if item.rules is not None:
-                result = walk(item.rows.node_tokens, item.rows.node_parents, rows.row, item.answer_ids, item.rules)
-            results.append(result)
+        results = [_walked(item, rows.row) for item, rows in zip(work, logits, strict=True)]
         # Only now, when no row is needed any more, may the engine be called again.
         for item, result in zip(work, results, strict=True):
-            self._engine.keep(item.rows.slot, result.path if result else ())
+            self._engine.keep(item.rows.slot, result.path if isinstance(result, WalkResult) else ())
         return results
+
+
+def _walked(item: PassWork, row: Callable[[int], NDArray[np.float32]]) -> PassResult:
+    if item.rules is None:
+        return None
+    try:
+        return walk(item.rows.node_tokens, item.rows.node_parents, row, item.answer_ids, item.rules)
+    except Exception as error:
+        # A row without meaning is one session's; its neighbours go on.
+        return error

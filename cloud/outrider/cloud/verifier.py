@@ -256,7 +256,10 @@ class Verifier:
             while True:
                 message = await link.receive()
                 if session.outbox is not outbox:
-                    return
+                    # Read on all the same: the stream would end under the pen of an edge that has not heard yet.
+                    if message is None:
+                        return
+                    continue
                 match message:
                     case Grow() as grow:
                         session.grow(grow)

@@ -232,6 +232,7 @@ class Agent:
         # Checked here too: a drafter must not see them, whatever a verifier would say.
         self.tokenizer.vocabulary.check_ids(request.prompt_ids, "prompt")
         self.tokenizer.vocabulary.check_ids(request.committed_ids, "committed")
+        self.tokenizer.vocabulary.check_ids(request.stop_ids, "stop_ids")
         self.tokenizer.vocabulary.check_ids(request.sampling.logit_bias, "logit_bias")
         picked = self._arms.pick()
         arm = replace(picked, drafting=picked.drafting.under(self.info.limits))
@@ -346,6 +347,7 @@ class Agent:
             eager=arm.drafting.is_eager,
             may_change_pace=arm.drafting.may_change_pace,
             goes_on_alone=self._goes_on_alone,
+            vocabulary_size=self.tokenizer.vocabulary.size,
         )
 
     def _stop_ids(self, request: Open) -> frozenset[int]:

@@ -57,14 +57,10 @@ class Alone:
         """Whether something has been said that no verifier has answered yet."""
         return self.tip is not self._tree.root
 
-    def say_next(self) -> Node | None:
-        """Move on to the likeliest child of the tip, which has been expanded; None if it has none."""
-        children = self.tip.children.values()
-        self._is_stuck = not children
-        if self._is_stuck:
-            return None
-        self._tip = max(children, key=lambda node: node.log_probability)
-        return self._tip
+    def say_next(self, child: Node | None) -> None:
+        """Move on to that child of the tip; without one there is nothing more to say."""
+        self._is_stuck = child is None
+        self._tip = child or self.tip
 
     def stop(self) -> None:
         """A stop text ends what has been said."""

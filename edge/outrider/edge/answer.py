@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,7 +46,8 @@ CUT_SHORT = frozenset({Reason.VERIFIER_UNREACHABLE, Reason.DRAINING, Reason.SESS
 class AnswerSetup:
     """What an answer needs besides link and drafter. With `eager` the verifier goes on by itself, up to its limit;
     otherwise it decodes only what it is asked to check. With `may_change_pace` that is where the answer begins. With
-    `goes_on_alone` the drafter's own text is the answer while no verifier can be reached.
+    `goes_on_alone` the drafter's own text is the answer while no verifier can be reached. A verifier that commits an id
+    from `vocabulary_size` on breaks the protocol.
     """
 
     request: Open
@@ -55,6 +57,7 @@ class AnswerSetup:
     eager: bool
     may_change_pace: bool = False
     goes_on_alone: bool = False
+    vocabulary_size: int = 2**32
 
 
 class Answer:
@@ -68,7 +71,8 @@ class Answer:
         # How often its session has been resumed.
         self.attempt = 0
         self.finish_reason: FinishReason | None = None
-        self.gaps: list[float] = []
+        # If they are wanted, one for each committed token: NaN where the verifier has not told it.
+        self.gaps: list[float] = [math.nan] * len(setup.request.committed_ids) if setup.request.want_gaps else []
         self.tree = DraftTree(setup.request.prompt_ids, setup.request.committed_ids)
         self._setup = setup
         self._link = link
@@ -239,7 +243,8 @@ class Answer:
             await self._expand([tip], 1)
         # Meanwhile the root may have moved on.
         if alone.tip is tip and alone.is_due:
-            node = alone.say_next()
+            node = self._speculator.drafted_child(tip)
+            alone.say_next(node)
             if node is not None and node.token not in self._setup.stop_ids:
                 self._fresh.put_nowait([CommittedToken(node.token, Origin.UNVERIFIED)])
 
@@ -269,11 +274,30 @@ class Answer:
         self.stats.downlink_bytes -= self._link.received_bytes
 
     def _take_in(self, commit: Commit) -> list[CommittedToken]:
-        """Move the tree along a commit and learn from what it says; raises PEER_VIOLATION for another text."""
+        """Move the tree along a commit and learn from what it says; raises PEER_VIOLATION for another text, and
+        for one that no verifier may give.
+        """
+        self._check(commit)
         root = self.tree.root
         tokens = self.tree.commit(commit)
+        if self._setup.request.want_gaps:
+            # Those of tokens that were committed while nobody listened are lost.
+            told = commit.gaps[: len(tokens)]
+            self.gaps += [*told, *[math.nan] * (len(tokens) - len(told))]
         self._speculator.on_committed(root, tokens)
         return tokens
+
+    def _check(self, commit: Commit) -> None:
+        """Raise PEER_VIOLATION for ids that are none, and for text past the end of the answer."""
+        size, most = self._setup.vocabulary_size, self._setup.request.max_tokens
+        unknown = next((token for token in commit.tokens if token >= size), None)
+        if unknown is not None:
+            raise OutriderError(Reason.PEER_VIOLATION, f"committed id {unknown}, vocabulary size {size}.")
+        if commit.committed_length > most:
+            raise OutriderError(Reason.PEER_VIOLATION, f"{commit.committed_length} tokens, at most {most} are wanted.")
+        before = [*self.tree.committed[-1:], *commit.tokens[:-1]] if commit.tokens else []
+        if not self._setup.stop_ids.isdisjoint(before):
+            raise OutriderError(Reason.PEER_VIOLATION, "the text goes on after a stop id.")
 
     def _on_commit(self, commit: Commit) -> None:
         now = self._now()
@@ -286,7 +310,6 @@ class Answer:
         self.stats.on_verdict(commit, now, in_flight=not self._is_complete() and not self._nothing_in_flight())
         if not self.stats.ttft_s:
             self.stats.ttft_s = now - self._began
-        self.gaps.extend(commit.gaps)
         self._fresh.put_nowait(tokens)
 
     def _follow_pace(self, commit: Commit, tokens: Sequence[CommittedToken]) -> None:

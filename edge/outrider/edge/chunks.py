@@ -18,7 +18,8 @@ from outrider.shared.vocabulary import Vocabulary
 @dataclass(frozen=True, slots=True)
 class Result:
     """A whole answer. `stats` has the keys of the command-line contract; `committed_ids` are all ids that the target
-    chose, with the stop id and what a stop text cut off. `profile` knows where the time went. An answer whose end no
+    chose, with the stop id and what a stop text cut off; `gaps`, if they were asked for, has one for each of these, NaN
+    where the verifier did not tell it. `profile` knows where the time went. An answer whose end no
     verifier has seen has a `handle`, with which it can be checked later.
     """
 

@@ -86,4 +86,6 @@ def _identity(info: VerifierInfo) -> dict[str, str]:
         "engine": info.engine,
         "numerics": info.numerics,
         "pieces": info.fingerprint.pieces,
+        "special_ids": info.fingerprint.special_ids,
+        "stop_ids": info.fingerprint.stop_ids,
     }

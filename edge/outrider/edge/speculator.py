@@ -56,6 +56,19 @@ class Speculator:
             if self._tree.is_live(node):
                 self._settle(node, count)
 
+    def drafted_child(self, node: Node) -> Node | None:
+        """The child that the drafters hold likeliest, made if there is none; None if they had nothing to say. What the
+        answer's options rule out is no child of theirs, nor what only a lookup named, which knows nothing of options.
+        """
+        if node.said is None:
+            return None
+        named = self._guesser.drafted(node.said)
+        for token, chance in self._guesser.chances(node.said).items():
+            if token in named:
+                log_probability = math.log(max(chance, LEAST_PROBABILITY))
+                return node.children.get(token) or self._tree.add(node, token, log_probability)
+        return None
+
     def look_up(self, bounds: DraftBounds) -> None:
         """Let lookups continue every likely node that they have not continued yet."""
         if self._index is None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from outrider.cloud.target import EngineTarget, PassWork
+from outrider.cloud.target import EngineTarget, PassResult, PassWork
 from outrider.cloud.targets.base import Engine
-from outrider.cloud.walk import WalkResult
 
 PassCost = Callable[[int, int], float]
 
@@ -25,7 +24,7 @@ class InlineTarget(EngineTarget):
         self._pass_ms = pass_ms
         self._busy = asyncio.Lock()
 
-    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[WalkResult | None]:
+    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[PassResult]:
         """See `Target.run_pass`."""
         loop = asyncio.get_running_loop()
         async with self._busy:

@@ -43,6 +43,8 @@ class Ensemble:
 
     def mixed(self, opinions: Sequence[Opinion]) -> dict[int, float]:
         """The chance of every token that somebody named."""
+        if not opinions:
+            return {}
         if len(opinions) == 1:
             return dict(opinions[0].chances)
         chances = self._mixture(opinions)

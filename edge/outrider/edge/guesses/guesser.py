@@ -83,6 +83,10 @@ class Guesser:
         mixed = self._experience.ensemble.mixed(said.opinions)
         return dict(sorted(mixed.items(), key=lambda entry: -entry[1]))
 
+    def drafted(self, said: Said) -> set[int]:
+        """The tokens that a drafter named and that the answer's options allow."""
+        return {proposal.token for proposals in said.raw.values() for proposal in proposals if proposal.q > 0}
+
     def learn(self, said: Said, text: Sequence[int], chosen: int) -> None:
         """The target chose `chosen` there, after the answer `text`."""
         self._experience.ensemble.observe(said.opinions, chosen)

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 
 from outrider.cloud.parking import ParkingLimits
 from outrider.cloud.session import SessionLimits
-from outrider.cloud.target import PassWork
+from outrider.cloud.target import PassResult, PassWork
 from outrider.cloud.targets.base import Engine
 from outrider.cloud.targets.tiny import TinyEngine
 from outrider.cloud.verifier import Verifier, VerifierConfig
-from outrider.cloud.walk import WalkResult
 from outrider.harness.faults.schedule import Moment, Schedule
 from outrider.harness.inline_target import InlineTarget, PassCost
 from outrider.harness.links import Direction, LinkProfile
@@ -123,7 +122,7 @@ class _HeardTarget(InlineTarget):
         super().__init__(engine, pass_ms)
         self._on_passed = on_passed
 
-    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[WalkResult | None]:
+    async def run_pass(self, work: Sequence[PassWork]) -> Sequence[PassResult]:
         results = await super().run_pass(work)
         self._on_passed()
         return results
