@@ -45,6 +45,7 @@ opens = _some(
     prefix_of=st.text(max_size=40),
     required_features=st.lists(st.text(max_size=8), max_size=3),
     want_gaps=st.booleans(),
+    target_digest=st.sampled_from(["", "0" * 32]),
 )
 grows = _some(
     pb.Grow,

@@ -73,6 +73,7 @@ def opens(draw: st.DrawFn) -> Open:
         prefix_of=draw(TEXT),
         required_features=draw(st.lists(TEXT, max_size=3).map(tuple)),
         want_gaps=draw(st.booleans()),
+        target_digest=draw(st.text(max_size=40)),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from outrider.edge import verifiers
 from outrider.edge.agent import Agent
+from outrider.edge.link import VerifierClient
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.tiny import END
 from support.serving import serving
@@ -61,3 +62,13 @@ async def test_an_answer_goes_on_over_the_new_network(monkeypatch: pytest.Monkey
 def test_the_local_address_of_loopback_is_loopback() -> None:
     resolved = socket.getaddrinfo("127.0.0.1", 9, type=socket.SOCK_DGRAM)[0]
     assert verifiers.local_address(resolved) == "127.0.0.1"
+
+
+async def test_connections_that_were_left_are_closed() -> None:
+    async with serving() as verifier:
+        client = VerifierClient(verifier, own_connection=True)
+        for _ in range(5):
+            client.renew()
+            await client.get_info()
+        assert len(client._retired) == 1
+        await client.close()

@@ -79,6 +79,7 @@ class Verifier:
         self._dead = asyncio.Event()
         self._slot_freed = asyncio.Event()
         self._is_draining = False
+        self._target_digest = self.info().target_digest
         self._streams = 0
         self._quiet = asyncio.Event()
 
@@ -174,7 +175,7 @@ class Verifier:
             settings={key: str(value) for key, value in spec.settings.items()},
             software_version=software_version(),
             tokenizer_digest=self._tokenizer_digest,
-        )
+        ).with_target_digest()
 
     async def serve(self, link: CloudLink, principal: Principal = ANONYMOUS) -> None:
         """Serve one stream from its first message to its end; raises `OutriderError` where the edge is to be told.
@@ -291,6 +292,8 @@ class Verifier:
 
     async def _open(self, request: Open, principal: Principal) -> tuple[Session, Outbox]:
         self._check_serving()
+        if request.target_digest not in ("", self._target_digest):
+            raise OutriderError(Reason.TARGET_DIFFERS, f"{self._target.spec.model} is served here; ask GetInfo again.")
         end = check_open(request, self._target.vocabulary, self._target.spec.context_length)
         await self._wait_for_ending_session()
         account = self._accounts.of(principal, _now())

@@ -214,6 +214,7 @@ class Agent:
             stop_ids=tuple(sorted(options.stop_ids)),
             required_features=(FEATURE_GAPS,) if options.want_gaps else (),
             want_gaps=options.want_gaps,
+            target_digest=self.info.target_digest,
         )
         async with contextlib.aclosing(self._stream(request)) as chunks:
             async for chunk in chunks:

@@ -64,6 +64,7 @@ class VerifierClient:
         self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else None
         self._links: weakref.WeakSet[GrpcEdgeLink] = weakref.WeakSet()
         self._retired: list[grpc.aio.Channel] = []
+        self._closing: set[asyncio.Task[None]] = set()
         self._connect()
 
     def _connect(self) -> None:
@@ -80,6 +81,11 @@ class VerifierClient:
     def renew(self) -> None:
         """Leave the connection, which leads nowhere any more: open streams break, later ones get a new one."""
         self._retired.append(self._channel)
+        if len(self._retired) > 1:
+            # What still ran over it when it was left has had its time.
+            task = asyncio.get_running_loop().create_task(self._retired.pop(0).close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
         self._connect()
         for link in list(self._links):
             link.abandon()
@@ -133,6 +139,7 @@ class VerifierClient:
 
     async def close(self) -> None:
         """Close the channel and what runs over it."""
+        await asyncio.gather(*self._closing, return_exceptions=True)
         for channel in (*self._retired, self._channel):
             await channel.close()
 

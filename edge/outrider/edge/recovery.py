@@ -148,6 +148,9 @@ class Recovery:
 
     def _judge(self, error: OutriderError, *, can_resume: bool) -> _Fate:
         fate = _FATES.get(error.reason)
+        if error.reason is Reason.TARGET_DIFFERS and error.from_peer and self._verifiers.count > 1:
+            # It serves another target by now; the others may not.
+            fate = _Fate.AWAY
         if fate is None:
             raise error
         if fate is _Fate.GONE and not can_resume:

@@ -76,6 +76,7 @@ class ResumeHandle(BaseModel):
             max_tokens=self.sampling.max_tokens,
             committed_ids=self.committed_ids,
             stop_ids=self.stop_ids,
+            target_digest=info.target_digest,
         )
 
 

@@ -20,8 +20,6 @@ from outrider.shared.messages import Limits, VerifierInfo
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
-# What has to be alike for the text to be the same.
-_SAME = ("model", "revision", "engine", "fingerprint", "stop_ids", "numerics")
 
 
 class GrpcVerifiers:
@@ -80,7 +78,8 @@ class GrpcVerifiers:
             except OutriderError as error:
                 last = error
                 continue
-            differing = [name for name in _SAME if getattr(info, name) != getattr(self.info, name)]
+            mine, theirs = self.info.target_identity(), info.target_identity()
+            differing = [name for name, value in theirs.items() if value != mine[name]]
             if differing:
                 text = f"{client.address} differs from {self._current.address} in {', '.join(differing)}."
                 last = OutriderError(Reason.TARGET_DIFFERS, text)

@@ -21,7 +21,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("model", "revision", "engine", "fingerprint", "stop_ids", "numerics", "near_tie_gap", "limits", "features", "settings", "software_version", "tokenizer_digest")
+    __slots__ = ("model", "revision", "engine", "fingerprint", "stop_ids", "numerics", "near_tie_gap", "limits", "features", "settings", "software_version", "tokenizer_digest", "target_digest")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class GetInfoResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TARGET_DIGEST_FIELD_NUMBER: _ClassVar[int]
     model: str
     revision: str
     engine: str
@@ -53,7 +54,8 @@ class GetInfoResponse(_message.Message):
     settings: _containers.ScalarMap[str, str]
     software_version: str
     tokenizer_digest: str
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., engine: _Optional[str] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., numerics: _Optional[_Union[Numerics, str]] = ..., near_tie_gap: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., software_version: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ...) -> None: ...
+    target_digest: str
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., engine: _Optional[str] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., numerics: _Optional[_Union[Numerics, str]] = ..., near_tie_gap: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., software_version: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ..., target_digest: _Optional[str] = ...) -> None: ...
 
 class Fingerprint(_message.Message):
     __slots__ = ("pieces", "special_ids", "merges", "normaliser", "template", "stop_ids", "real_width", "padded_width")
@@ -126,7 +128,7 @@ class DecodeRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., prompt_part: _Optional[_Union[PromptPart, _Mapping]] = ..., grow: _Optional[_Union[Grow, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("prompt_ids", "prompt_length", "committed_ids", "sampling", "seed", "max_tokens", "stop_ids", "prefix_of", "required_features", "want_gaps")
+    __slots__ = ("prompt_ids", "prompt_length", "committed_ids", "sampling", "seed", "max_tokens", "stop_ids", "prefix_of", "required_features", "want_gaps", "target_digest")
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +139,7 @@ class Open(_message.Message):
     PREFIX_OF_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FEATURES_FIELD_NUMBER: _ClassVar[int]
     WANT_GAPS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_DIGEST_FIELD_NUMBER: _ClassVar[int]
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
     prompt_length: int
     committed_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -147,7 +150,8 @@ class Open(_message.Message):
     prefix_of: str
     required_features: _containers.RepeatedScalarFieldContainer[str]
     want_gaps: bool
-    def __init__(self, prompt_ids: _Optional[_Iterable[int]] = ..., prompt_length: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_ids: _Optional[_Iterable[int]] = ..., prefix_of: _Optional[str] = ..., required_features: _Optional[_Iterable[str]] = ..., want_gaps: bool = ...) -> None: ...
+    target_digest: str
+    def __init__(self, prompt_ids: _Optional[_Iterable[int]] = ..., prompt_length: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_ids: _Optional[_Iterable[int]] = ..., prefix_of: _Optional[str] = ..., required_features: _Optional[_Iterable[str]] = ..., want_gaps: bool = ..., target_digest: _Optional[str] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("session_id", "attempt", "committed_length", "hash")

@@ -204,6 +204,7 @@ def _open_to_pb(message: Open) -> pb.Open:
         prefix_of=message.prefix_of,
         required_features=message.required_features,
         want_gaps=message.want_gaps,
+        target_digest=message.target_digest,
     )
 
 
@@ -218,6 +219,7 @@ def _open_from_pb(head: pb.Open, prompt_ids: Iterable[int]) -> Open:
         prefix_of=head.prefix_of,
         required_features=tuple(head.required_features),
         want_gaps=head.want_gaps,
+        target_digest=head.target_digest,
     )
 
 

@@ -4,10 +4,11 @@ in the program knows only these.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from outrider.shared.sampling.options import Sampling
@@ -41,6 +42,7 @@ class Open:
     prefix_of: str = ""
     required_features: tuple[str, ...] = ()
     want_gaps: bool = False
+    target_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,9 @@ class Limits:
         return self.max_run_ahead > 1
 
 
+_IDENTITY = ("model", "revision", "engine", "fingerprint", "stop_ids", "numerics")
+
+
 @dataclass(frozen=True, slots=True)
 class VerifierInfo:
     """What a verifier serves; see `outrider.v1.GetInfoResponse`."""
@@ -157,6 +162,17 @@ class VerifierInfo:
     settings: dict[str, str]
     software_version: str
     tokenizer_digest: str
+    target_digest: str = ""
+
+    def target_identity(self) -> dict[str, object]:
+        """All that tells this target's text from another's, by name of field."""
+        return {name: getattr(self, name) for name in _IDENTITY}
+
+    def with_target_digest(self) -> VerifierInfo:
+        """The same, with the digest of that."""
+        stop_ids = sorted(self.stop_ids)
+        text = repr([*(self.target_identity() | {"stop_ids": stop_ids}).items()])
+        return replace(self, target_digest=hashlib.sha256(text.encode()).hexdigest()[:32])
 
 
 class TokenHash:
