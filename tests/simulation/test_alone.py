@@ -83,6 +83,18 @@ def test_what_was_said_alone_is_checked_and_the_text_is_the_targets_own(
     assert (max(shrinks) > 0) == (deviation > 0), "what is right stays, what is wrong is taken back"
 
 
+def test_a_drafter_whose_guesses_had_ceased_to_pay_goes_on_alone_all_the_same() -> None:
+    sampling = Sampling(max_tokens=200, logit_bias={END: -100.0})
+    plan = replace(PLAN, pace=None, sampling=sampling, deviations=(5.0,), draft_ms=30.0)
+    kill = Fault(7.0, Kind.KILL, lasts_s=2.5)
+    schedule = Schedule(1, 1, 2, 40.0, 2.0, 0, (plan,), (kill,))
+    report = checked(schedule)
+    assert report.outcomes[0].tokens == tuple(target_alone(plan.request()))
+    before = max(committed for at_s, committed, _ in lengths(report) if at_s < 7)
+    assert 100 < before < 195, "so late that guessing has ended, so early that much is to come"
+    assert any(shown > committed for _, committed, shown in lengths(report))
+
+
 def test_a_verifier_that_is_back_soon_is_waited_for() -> None:
     report = checked(schedule_of(PLAN, lasts_s=0.2))
     assert report.outcomes[0].tokens == tuple(target_alone(PLAN.request()))

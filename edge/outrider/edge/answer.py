@@ -250,7 +250,8 @@ class Answer:
 
     def _goes_on_alone(self) -> bool:
         """Whether there is more to be said without a verifier."""
-        return self._alone is not None and self._can_draft and self._alone.can_go_on(self._end)
+        # Guesses that have ceased to pay are good for that still.
+        return self._alone is not None and not self.stats.draft_error and self._alone.can_go_on(self._end)
 
     def stop_alone(self) -> None:
         """What has been said without a verifier holds a stop text: it is complete unless a verifier differs."""
