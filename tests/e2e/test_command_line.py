@@ -220,6 +220,28 @@ def test_a_cache_folder_that_cannot_be_used_costs_keeping_the_tokenizer_only() -
     assert b"cannot keep the tokenizer" in done.stderr
 
 
+@pytest.mark.parametrize("drafter", ["none", "tiny:0.5"])
+def test_a_reader_that_leaves_ends_an_answer_in_peace(drafter: str) -> None:
+    asked = subprocess.Popen(
+        [*COMMAND, "ask", "hi", *TINY[:2], "--drafter", drafter, "--max-tokens", "1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert asked.stdout is not None
+    assert asked.stderr is not None
+    assert asked.stdout.read(1)
+    asked.stdout.close()
+    assert b"Traceback" not in asked.stderr.read()
+    asked.wait(20)
+    asked.stderr.close()
+
+
+@pytest.mark.parametrize("deviation", ["nan", "-1", "1e308"])
+def test_a_drafter_that_could_not_draft_is_refused(deviation: str) -> None:
+    done = run_command("ask", "hi", *TINY[:2], "--drafter", f"tiny:{deviation}", "--json")
+    assert (done.returncode, json_lines(done.stdout)[0]["error"]["reason"]) == (2, "USAGE")
+
+
 def test_an_interrupted_verifier_exits_with_130() -> None:
     process = subprocess.Popen(
         [*COMMAND, "verifier", "--target", "tiny", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outrider.edge.agent import Agent
-from outrider.edge.chunks import Chunk
+from outrider.edge.chunks import Chunk, Result
+from outrider.edge.interrupted import AnswerInterrupted
+from outrider.edge.link import VerifierClient
 from outrider.shared.errors import Reason
+from outrider.shared.messages import Open, Opened
 from outrider.shared.paths import HOME_VARIABLE
 from outrider.shared.sampling.options import Sampling
 from outrider.shared.tiny import END
@@ -121,7 +125,84 @@ async def test_a_device_that_never_reached_it_cannot(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize("arguments", [{"fallback": "cloud"}, {"fallback": "local", "drafter": "lookup"}])
+async def test_what_was_said_is_not_lost_where_what_is_needed_to_go_on_cannot_be_kept(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "resume").write_text("in the way")
+    async with mortal_verifiers(tmp_path) as [verifier]:
+        async with Agent.connect(verifier.address, "tiny:0.5", fallback="local"):
+            pass
+        where = ["--verifier", verifier.address, "--fallback", "local", "--patience", "0.2"]
+    answer = await said(await outrider("ask", PROMPT, *OPTIONS, *where))
+    assert (answer["tokens"], answer["unverified_tokens"], "resume" in answer) == (100, 100, False)
+    assert "cannot be kept" in capfd.readouterr().err
+
+
+async def test_any_verifier_that_was_reached_before_will_do_to_begin_without(tmp_path: Path) -> None:
+    async with (
+        mortal_verifiers(tmp_path) as [verifier],
+        Agent.connect(verifier.address, "tiny:0.5", fallback="local"),
+    ):
+        pass
+    addresses = ["127.0.0.1:1", verifier.address]
+    async with Agent.connect(addresses, "tiny:0.5", fallback="local", patience_s=0.2) as agent:
+        assert (await agent.answer(PROMPT, LONG)).stats["unverified_tokens"] == 100
+
+
+@contextlib.asynccontextmanager
+async def full(verifier: MortalVerifier) -> AsyncIterator[None]:
+    """With its only session taken."""
+    client = VerifierClient(verifier.address)
+    link = client.open_stream()
+    await link.send(Open((257, 104, 258), LONG, 1, 100))
+    assert isinstance(await link.receive(), Opened)
+    yield
+    await client.close()
+
+
+async def follow(agent: Agent, first: MortalVerifier, chunks: list[Chunk]) -> Result:
+    """An answer in the midst of which the first verifier is killed."""
+    async for chunk in agent.stream(PROMPT, LONG):
+        chunks.append(chunk)
+        if first.is_running and sum(len(chunk.token_ids) for chunk in chunks) >= 10:
+            await first.kill()
+    result = chunks[-1].result
+    assert result is not None
+    return result
+
+
+async def test_an_answer_that_the_next_verifier_refuses_is_kept_as_far_as_it_came(tmp_path: Path) -> None:
+    async with mortal_verifiers(tmp_path, 2, "--max-sessions", "1") as [first, second], full(second):
+        expected = await whole(first)
+        async with Agent.connect([first.address, second.address], "tiny:0.5", patience_s=1) as agent:
+            with pytest.raises(AnswerInterrupted) as caught:
+                await follow(agent, first, [])
+    error = caught.value
+    assert error.reason is Reason.CAPACITY_EXHAUSTED
+    assert error.partial.token_ids == expected[: len(error.partial.token_ids)]
+    assert list(error.handle.committed_ids) == error.partial.committed_ids
+    assert len(error.partial.token_ids) >= 10
+
+
+async def test_what_the_drafter_has_ended_stands_where_the_next_verifier_refuses(tmp_path: Path) -> None:
+    async with mortal_verifiers(tmp_path, 2, "--max-sessions", "1") as [first, second], full(second):
+        addresses = [first.address, second.address]
+        async with Agent.connect(addresses, "tiny:0.5", fallback="local", patience_s=1) as agent:
+            result = await follow(agent, first, [])
+    assert len(result.token_ids) == 100
+    assert 0 < result.stats["unverified_tokens"] <= 90
+    assert result.handle is not None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"fallback": "cloud"},
+        {"fallback": "local", "drafter": "lookup"},
+        {"fallback": "local", "drafter": "scripted:right+lookup"},
+    ],
+)
 async def test_a_fallback_that_cannot_be_had_is_refused(arguments: dict[str, Any]) -> None:
     with refused(Reason.USAGE, "--fallback"):
         async with Agent.connect("127.0.0.1:1", **arguments):

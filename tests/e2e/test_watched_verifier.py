@@ -131,6 +131,11 @@ def _scraped(address: str) -> float:
         (["--token-file", "x"], "--check"),
         (["--check", "127.0.0.1:1", "--tls-name", "x"], "--tls-ca"),
         (["--log-format", "xml"], "--log-format"),
+        (["--grace", "inf"], "--grace"),
+        (["--grace", "nan"], "--grace"),
+        (["--check", ""], "HOST:PORT"),
+        (["--check", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--check", "unix:/nowhere"], "HOST:PORT"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_a_model_is_loaded(arguments: list[str], named: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +42,30 @@ async def test_a_vocabulary_of_the_same_size_is_refused_naming_the_field(info: V
     other = replace(info, fingerprint=replace(info.fingerprint, **{name: "0" * 32}))  # type: ignore[arg-type]
     with refused(Reason.TARGET_DIFFERS, f"{name} "):
         ResumeHandle.of(REQUEST, (97,), info).request(other)
+
+
+async def test_a_context_of_another_length_may_end_the_text_elsewhere(info: VerifierInfo) -> None:
+    other = replace(info, limits=replace(info.limits, context_length=64))
+    with refused(Reason.TARGET_DIFFERS, "context_length '"):
+        ResumeHandle.of(REQUEST, (97,), info).request(other)
+
+
+async def test_only_its_user_can_read_it_at_any_moment(info: VerifierInfo, tmp_path: Path) -> None:
+    path = tmp_path / "handle.json"
+    ResumeHandle.of(REQUEST, (97,), info).save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert ResumeHandle.load(path) == ResumeHandle.of(REQUEST, (97,), info)
+
+
+async def test_an_answer_with_nothing_left_has_no_handle(info: VerifierInfo, tmp_path: Path) -> None:
+    path = tmp_path / "handle.json"
+    handle = ResumeHandle.of(REQUEST, (97,), info)
+    path.write_text(handle.model_copy(update={"committed_ids": (97,) * 9}).model_dump_json())
+    with refused(Reason.FILE_UNREADABLE, "9 committed ids"):
+        ResumeHandle.load(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "handle.json")
+    with refused(Reason.FILE_UNREADABLE, "no regular file"):
+        ResumeHandle.load(tmp_path / "handle.json")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
 import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from outrider.cloud.exposition import exposed
+from outrider.cloud.exposition import MOST_CLIENTS, exposed
 from outrider.cloud.metrics import Metrics
 from outrider.cloud.server import ServerConfig, running_server
 from outrider.cloud.target import EngineTarget
@@ -170,6 +172,19 @@ async def test_a_client_that_says_nothing_keeps_no_scrape_waiting() -> None:
         host, _, port = shown.rpartition(":")
         with socket.create_connection((host, int(port))):
             assert "outrider_serving" in (await scrape(shown)).text
+
+
+async def test_clients_that_hold_on_are_bounded_and_a_scrape_works_when_one_lets_go() -> None:
+    async with measured() as (_, shown), contextlib.AsyncExitStack() as stack:
+        host, _, port = shown.rpartition(":")
+        before = threading.active_count()
+        held = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(3 * MOST_CLIENTS)]
+        await asyncio.sleep(0.5)
+        assert threading.active_count() - before <= MOST_CLIENTS
+        for one in held:
+            one.close()
+        await asyncio.sleep(0.5)
+        assert "outrider_serving" in (await scrape(shown)).text
 
 
 async def test_dashboard_and_alerts_ask_for_metrics_that_are_there() -> None:

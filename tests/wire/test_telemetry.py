@@ -11,12 +11,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from outrider.cloud.telemetry import Tracing
+from outrider.cloud.telemetry import Tracing, exported
 from outrider.cloud.watching import Watch
 from outrider.edge.agent import Agent
 from outrider.edge.chunks import Result
-from outrider.shared.errors import OutriderError
+from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling
+from support.refusal import refused
 from support.serving import open_request, raw_stream, serving
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -129,3 +130,13 @@ async def test_what_watches_keeps_nothing_of_streams_that_are_over(exporter: InM
         async with serving(watch=Watch(tracing)) as address:
             await answered(address)
         assert not tracing._spans
+
+
+@pytest.mark.parametrize(("name", "value"), [("OTEL_EXPORTER_OTLP_TIMEOUT", "x"), ("OTEL_BSP_MAX_QUEUE_SIZE", "-1")])
+async def test_a_variable_that_says_nothing_of_use_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with refused(Reason.USAGE, "OTEL_"):
+        async with exported():
+            pass

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from socketserver import ThreadingMixIn
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -19,6 +20,8 @@ from outrider.shared.errors import OutriderError, Reason
 
 # For so long, in seconds, a client may say nothing or read nothing.
 CLIENT_LIMIT_S = 5.0
+# At once; each has a thread.
+MOST_CLIENTS = 16
 OPTION = "--metrics"
 
 
@@ -55,6 +58,25 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._room = threading.BoundedSemaphore(MOST_CLIENTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve it in a thread; one too many is hung up on."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """In that thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def server_bind(self) -> None:
         """Bind without asking the resolver for the host's name, which may take long."""

@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from outrider.cloud.logs import SHOWN_ID_LENGTH
 from outrider.cloud.observer import AnswerEnd, Metadata, Observer, PassReport, PassShare
-from outrider.shared.errors import Reason
+from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.version import software_version
 
 SERVICE_NAME = "outrider-verifier"
@@ -106,10 +106,15 @@ def _attributes(report: PassReport, share: PassShare) -> dict[str, int | float]:
 
 @contextlib.asynccontextmanager
 async def exported() -> AsyncIterator[Tracing]:
-    """Traces that go where the OTEL_ variables of the environment say, to the end of the context."""
+    """Traces that go where the OTEL_ variables of the environment say, to the end of the context. Raises USAGE for
+    variables that say nothing of use.
+    """
     named = Resource.create({"service.name": SERVICE_NAME})
-    provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    try:
+        provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    except ValueError as error:
+        raise OutriderError(Reason.USAGE, f"--telemetry: an OTEL_ variable of the environment: {error}.") from None
     try:
         yield Tracing(provider)
     finally:

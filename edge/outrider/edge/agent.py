@@ -37,6 +37,8 @@ from outrider.shared.token_tree import CommittedToken, Origin
 INTERRUPTED = "interrupted"
 _INTERRUPTING = CUT_SHORT | {Reason.TARGET_DIFFERS}
 FALLBACKS = ("stop", "local")
+# What such drafters say they have from the verifier.
+SCRIPTED = "scripted:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Agent:
         if fallback not in FALLBACKS:
             raise OutriderError(Reason.USAGE, f"--fallback {fallback!r}: expected one of {', '.join(FALLBACKS)}.")
         goes_on_alone = fallback == "local"
-        if goes_on_alone and not how.models:
+        if goes_on_alone and all(model.startswith(SCRIPTED) for model in how.models):
             raise OutriderError(Reason.USAGE, f"--fallback local: --drafter {drafter!r} cannot go on alone.")
         arms = Arms(how, experiment)
         path = None if state is None else Path(state)
@@ -274,7 +276,9 @@ class Agent:
                 for chunk in assembler.flush(unverified=answer.is_unverified):
                     yield chunk
         except OutriderError as error:
-            if error.reason not in _INTERRUPTING or isinstance(error, AnswerInterrupted):
+            # What there is of an answer is not to be lost, whatever ends it.
+            has_begun = bool(answer.tree.committed or assembler.token_ids)
+            if isinstance(error, AnswerInterrupted) or not (has_begun or error.reason in _INTERRUPTING):
                 raise
             handle = ResumeHandle.of(request, tuple(answer.tree.committed), self.info)
             for chunk in assembler.take_back():

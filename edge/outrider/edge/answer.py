@@ -140,8 +140,8 @@ class Answer:
                     return None
                 try:
                     await self._reconnect(self._recovery, error)
-                except OutriderError as last:
-                    if self._alone is None or not self._alone.is_complete(self._end) or last.reason not in CUT_SHORT:
+                except OutriderError:
+                    if self._alone is None or not self._alone.is_complete(self._end):
                         raise
                     self.is_unverified = True
                     self.finish_reason = FinishReason.STOP if self._alone.is_at_stop else FinishReason.LENGTH
@@ -328,8 +328,9 @@ class Answer:
             await self._speculator.expand(nodes, count, self._setup.control.draft_temperature)
         except Exception as error:
             # The answer is the target's; without guesses it comes more slowly, but it comes.
-            logger.warning("the drafter failed, going on without guesses", exc_info=error)
             self.stats.draft_error = f"{type(error).__name__}: {error}"
+            logger.warning("the drafter failed, going on without guesses: %s", self.stats.draft_error)
+            logger.debug("how it failed", exc_info=error)
             self._can_draft = False
             return
         finally:

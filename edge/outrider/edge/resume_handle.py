@@ -5,12 +5,12 @@ the answer so far as ids: whoever can read it can read them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.files import write_whole
+from outrider.shared.files import check_regular, write_whole
 from outrider.shared.messages import Open, VerifierInfo
 from outrider.shared.sampling.options import MAX_SEED, Sampling
 
@@ -30,6 +30,12 @@ class ResumeHandle(BaseModel):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)]
     target: dict[str, str]
 
+    @model_validator(mode="after")
+    def _is_open(self) -> Self:
+        if len(self.committed_ids) >= self.sampling.max_tokens:
+            raise ValueError(f"{len(self.committed_ids)} committed ids of an answer of {self.sampling.max_tokens}")
+        return self
+
     @classmethod
     def of(cls, request: Open, committed_ids: tuple[int, ...], info: VerifierInfo) -> ResumeHandle:
         """The handle of the answer to `request`, so far."""
@@ -46,6 +52,7 @@ class ResumeHandle(BaseModel):
     def load(cls, path: Path) -> ResumeHandle:
         """Read a handle; raises FILE_UNREADABLE."""
         try:
+            check_regular(path)
             with path.open("rb") as file:
                 return cls.model_validate_json(file.read(MAX_HANDLE_BYTES))
         except OSError as error:
@@ -58,9 +65,7 @@ class ResumeHandle(BaseModel):
     def save(self, path: Path) -> None:
         """Write it where only this user can read it; raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        write_whole(path, self.model_dump_json())
-        path.chmod(0o600)
+        write_whole(path, self.model_dump_json(), mode=0o600)
 
     def request(self, info: VerifierInfo) -> Open:
         """Open for the rest of the answer; raises TARGET_DIFFERS for a verifier whose text would be another."""
@@ -89,4 +94,5 @@ def _identity(info: VerifierInfo) -> dict[str, str]:
         "pieces": info.fingerprint.pieces,
         "special_ids": info.fingerprint.special_ids,
         "stop_ids": info.fingerprint.stop_ids,
+        "context_length": str(info.limits.context_length),
     }

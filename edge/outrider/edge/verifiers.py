@@ -76,13 +76,16 @@ class GrpcVerifiers:
             try:
                 info = await client.get_info()
             except OutriderError as error:
-                last = error
+                if last is None or last.reason is not Reason.VERIFIER_UNREACHABLE:
+                    last = error
                 continue
             mine, theirs = self.info.target_identity(), info.target_identity()
             differing = [name for name, value in theirs.items() if value != mine[name]]
             if differing:
-                text = f"{client.address} differs from {self._current.address} in {', '.join(differing)}."
-                last = OutriderError(Reason.TARGET_DIFFERS, text)
+                text = f"{client.address} serves another target than before: it differs in {', '.join(differing)}."
+                # One that cannot be reached may come back and be right.
+                if last is None or last.reason is not Reason.VERIFIER_UNREACHABLE:
+                    last = OutriderError(Reason.TARGET_DIFFERS, text)
                 continue
             if client is not self._current:
                 logger.info("going on at %s", client.address)
@@ -116,20 +119,19 @@ async def _first_word(clients: Sequence[VerifierClient], *, may_be_away: bool) -
         try:
             info = await client.get_info()
         except OutriderError as error:
-            if client is clients[-1]:
-                known = None
-                if may_be_away and error.reason is Reason.VERIFIER_UNREACHABLE:
-                    known = await asyncio.to_thread(known_info, clients[0].address)
-                if known is None:
-                    raise
-                logger.warning("%s Going on with what it said another time.", error.message)
-                return clients[0], known
-            logger.warning("%s", error.message)
+            last = error
+            if client is not clients[-1]:
+                logger.warning("%s", error.message)
         else:
             if may_be_away:
                 await asyncio.to_thread(keep_info, client.address, info)
             return client, info
-    raise AssertionError("there is a client")
+    for client in clients if may_be_away and last.reason is Reason.VERIFIER_UNREACHABLE else ():
+        known = await asyncio.to_thread(known_info, client.address)
+        if known is not None:
+            logger.warning("%s Going on with what %s said another time.", last.message, client.address)
+            return client, known
+    raise last
 
 
 class _Route:

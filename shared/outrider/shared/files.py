@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,8 +26,15 @@ def _stamp_of_one(path: Path) -> tuple[int, int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def write_whole(path: Path, data: bytes | str) -> None:
-    """Write `data` (text as UTF-8) to `path` and make its folder if there is none; raises OSError that names `path`.
+def check_regular(path: Path) -> None:
+    """Raise OSError for what is there and no regular file: reading a pipe or a device may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+
+
+def write_whole(path: Path, data: bytes | str, mode: int = 0o644) -> None:
+    """Write `data` (text as UTF-8) to `path`, which gets the `mode`, and make its folder if there is none; raises
+    OSError that names `path`.
 
     Links stay, and what they name is written. What is there and no regular file (a device, a pipe) is written through.
     """
@@ -35,7 +43,7 @@ def write_whole(path: Path, data: bytes | str) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(content)
         else:
-            _replace(Path(os.path.realpath(path)), content)
+            _replace(Path(os.path.realpath(path)), content, mode)
 
 
 @contextmanager
@@ -47,7 +55,7 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".partial", delete=False) as handle:
         temporary = Path(handle.name)
@@ -55,7 +63,7 @@ def _replace(path: Path, content: bytes) -> None:
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
-            temporary.chmod(0o644)
+            temporary.chmod(mode)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -166,7 +166,8 @@ class VerifierInfo:
 
     def target_identity(self) -> dict[str, object]:
         """All that tells this target's text from another's, by name of field."""
-        return {name: getattr(self, name) for name in _IDENTITY}
+        # Where a text ends may be for its context to say.
+        return {name: getattr(self, name) for name in _IDENTITY} | {"context_length": self.limits.context_length}
 
     def with_target_digest(self) -> VerifierInfo:
         """The same, with the digest of that."""

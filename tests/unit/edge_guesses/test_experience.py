@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from outrider.edge.drafters.base import Proposal
 from outrider.edge.guesses.calibration import History
 from outrider.edge.guesses.ensemble import Opinion
-from outrider.edge.guesses.experience import MAX_BYTES, Experience, kept
+from outrider.edge.guesses.experience import MAX_BYTES, WIDTH, Experience, kept
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.lookup import LONGEST
 from support.refusal import refused
@@ -77,6 +78,34 @@ async def test_what_cannot_be_kept_is_an_error_but_hides_none(tmp_path: Path, ca
         async with kept(learned(), path):
             raise ZeroDivisionError
     assert str(path) in caplog.text
+
+
+def calibration(weight: float, precision: list[list[float]]) -> bytes:
+    kept = {"weights": [weight] * WIDTH, "precision": precision}
+    return SAVED.replace(b'"calibrations": {}', b'"calibrations": {"a": %s}' % json.dumps(kept).encode())
+
+
+UNIT = [[float(row == column) for column in range(WIDTH)] for row in range(WIDTH)]
+# One half of it is that of a good one.
+LOPSIDED = [[float(row == column) + 5.0 * (row < column) for column in range(WIDTH)] for row in range(WIDTH)]
+
+
+def test_a_calibration_may_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_bytes(calibration(0.5, UNIT))
+    Experience.load(tmp_path / "state.json").save(tmp_path / "again.json")
+
+
+@pytest.mark.parametrize("content", [calibration(1e308, UNIT), calibration(0.5, LOPSIDED)])
+def test_a_calibration_that_leads_to_no_numbers_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state.json").write_bytes(content)
+    with refused(Reason.FILE_UNREADABLE, "calibrations.a"):
+        Experience.load(tmp_path / "state.json")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state.json")
+    with refused(Reason.FILE_UNREADABLE, "no regular file"):
+        Experience.load(tmp_path / "state.json")
 
 
 def test_a_file_that_is_not_there_yet_is_a_beginning(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 # To free the target and to leave, past the grace period.
 OVERTIME_S = 1.0
+LONGEST_GRACE_S = 86_400.0
 
 
 def verifier(
@@ -166,6 +167,8 @@ def verifier(
         pad_commits=pad_commits,
         grace_s=grace,
     )
+    if not 0 <= grace <= LONGEST_GRACE_S:
+        raise OutriderError(Reason.USAGE, f"--grace {grace}: expected 0 to {LONGEST_GRACE_S:g} seconds.")
     check_reach(server_config)
     watch_config = WatchConfig(metrics, metrics_public, telemetry)
     check_watch(watch_config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import sys
@@ -99,31 +100,40 @@ async def _print(chunks: AsyncGenerator[Chunk, None], as_json: bool) -> Result:
     result: Result | None = None
     paper = None if as_json else paper_for(sys.stdout)
     try:
-        async for chunk in chunks:
-            if paper is not None:
-                paper.put(chunk)
-            result = chunk.result
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                if paper is not None:
+                    paper.put(chunk)
+                result = chunk.result
     except AnswerInterrupted as error:
         if paper is not None:
             paper.end()
+        error.more = result_json(error.partial)
         path = await _keep(error.handle)
-        error.more = result_json(error.partial) | {"resume": str(path)}
-        error.detail = f"{error.detail} Go on with: outrider ask --resume {path}".strip()
+        if path is not None:
+            error.more["resume"] = str(path)
+            error.detail = f"{error.detail} Go on with: outrider ask --resume {path}".strip()
         raise
     assert result is not None, "the last chunk holds the result"
     if paper is not None:
         paper.end()
     if result.handle is not None:
+        logger.warning("the last %d tokens are the drafter's alone", result.stats["unverified_tokens"])
         path = await _keep(result.handle)
-        result.stats["resume"] = str(path)
-        count = result.stats["unverified_tokens"]
-        logger.warning("the last %d tokens are the drafter's alone. Check with: outrider ask --resume %s", count, path)
+        if path is not None:
+            result.stats["resume"] = str(path)
+            logger.warning("check them with: outrider ask --resume %s", path)
     return result
 
 
-async def _keep(handle: ResumeHandle) -> Path:
+async def _keep(handle: ResumeHandle) -> Path | None:
+    """The file that holds the handle, None if it cannot be written: the answer is worth more."""
     path = cache_dir() / RESUME_FOLDER / f"{secrets.token_hex(8)}.json"
-    await asyncio.to_thread(handle.save, path)
+    try:
+        await asyncio.to_thread(handle.save, path)
+    except OSError as error:
+        logger.warning("what is needed to go on cannot be kept in %s: %s", path, error.strerror)
+        return None
     return path
 
 
@@ -139,6 +149,9 @@ async def print_answer(
     on stderr or in the object.
     """
     result = await _print(agent.stream_ids(prompt_ids, sampling, options), as_json)
+    if profile and result.handle is not None:
+        logger.warning("an answer that no verifier has finished has no profile")
+        profile = False
     report = await profile_report(agent, prompt_ids, sampling, result) if profile else None
     if as_json:
         print_json(result_json(result) | ({} if report is None else {"profile": report.json()}))

@@ -26,6 +26,8 @@ TEMPERATURES: tuple[float | None, ...] = (None, 0.8, 1.2)
 COUNTED, ENOUGH = 40, 4
 # An arm has to be ahead by so many standard errors to be taken.
 CLEARLY = 1.5
+# In a file: JSON knows no larger whole numbers.
+MOST_PULLS = (1 << 53) - 1
 # Share of stretches that try another arm that may be the best one: at first, and at least; and of those that try any.
 FIRST_SHARE, LEAST_SHARE, HOPELESS_SHARE = 0.3, 0.04, 0.01
 
@@ -88,7 +90,7 @@ class Bandit:
 
     def kept(self) -> KeptBandit:
         """What was found, to be kept."""
-        return KeptBandit(pulls=self._pulls, limits=[limit.as_lists() for limit in self._limits])
+        return KeptBandit(pulls=min(self._pulls, MOST_PULLS), limits=[limit.as_lists() for limit in self._limits])
 
     @classmethod
     def of(cls, kept: KeptBandit) -> Bandit:
@@ -159,7 +161,7 @@ class KeptBandit(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    pulls: Annotated[int, Field(ge=0, lt=1 << 53)]
+    pulls: Annotated[int, Field(ge=0, le=MOST_PULLS)]
     limits: list[list[list[_Stretch]]]
 
     @field_validator("limits")

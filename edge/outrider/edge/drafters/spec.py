@@ -16,6 +16,7 @@ FORMS = (
     "llama:NAME-or-path, lookup, lookup:TEXT-FILE, ngrams, scripted:right, scripted:wrong, "
     "scripted:right-then-wrong:N, tiny:DEVIATION, none; several joined by +, so no path may hold a +"
 )
+MOST_TINY_DEVIATION = 1000.0
 # The prompt is made with the target's template, so the draft model's own is never used. Its stop ids need only be
 # among the target's, which differ by file format for one and the same model.
 _FREE_FIELDS = frozenset({"template", "stop_ids"})
@@ -80,4 +81,6 @@ def _make_tiny(text: str) -> Drafter:
         deviation = float(text)
     except ValueError:
         raise OutriderError(Reason.USAGE, f"--drafter tiny:{text}: expected a number.") from None
+    if not 0 <= deviation <= MOST_TINY_DEVIATION:
+        raise OutriderError(Reason.USAGE, f"--drafter tiny:{text}: expected 0 to {MOST_TINY_DEVIATION:g}.")
     return TinyDrafter(deviation)

@@ -18,7 +18,7 @@ from outrider.edge.guesses.draft_temperature import DraftTemperature, make_draft
 from outrider.edge.guesses.ensemble import Ensemble
 from outrider.edge.guesses.roster import Roster
 from outrider.shared.errors import OutriderError, Reason
-from outrider.shared.files import write_whole
+from outrider.shared.files import check_regular, write_whole
 from outrider.shared.layered_lookup import corpus_reliability
 from outrider.shared.lookup import LONGEST
 
@@ -76,6 +76,7 @@ class Experience:
         """What was saved; a new one where there is no such file yet. Raises FILE_UNREADABLE."""
         experience = cls()
         try:
+            check_regular(path)
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
             if len(content) > MAX_BYTES:
@@ -84,7 +85,7 @@ class Experience:
         except FileNotFoundError:
             return experience
         except OSError as error:
-            raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error}.") from None
+            raise OutriderError(Reason.FILE_UNREADABLE, f"{path}: {error.strerror}.") from None
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(map(str, problem["loc"]))
@@ -125,6 +126,8 @@ async def _save(experience: Experience, path: Path | None) -> None:
 
 
 _Share = Annotated[float, Field(ge=0, le=1)]
+# Far beyond what is ever learned, and far from where sums and squares end.
+_Moderate = Annotated[float, Field(ge=-1e9, le=1e9)]
 
 
 class _Strict(BaseModel):
@@ -132,15 +135,18 @@ class _Strict(BaseModel):
 
 
 class _Regression(_Strict):
-    weights: list[float] = Field(min_length=WIDTH, max_length=WIDTH)
-    precision: list[list[float]] = Field(min_length=WIDTH, max_length=WIDTH)
+    weights: list[_Moderate] = Field(min_length=WIDTH, max_length=WIDTH)
+    precision: list[list[_Moderate]] = Field(min_length=WIDTH, max_length=WIDTH)
 
     @field_validator("precision")
     @classmethod
     def _is_a_precision(cls, rows: list[list[float]]) -> list[list[float]]:
         matrix = np.array(rows) if all(len(row) == WIDTH for row in rows) else np.zeros((WIDTH, WIDTH))
         try:
-            np.linalg.cholesky(matrix)
+            # Of a matrix it reads one half only.
+            np.linalg.cholesky((matrix + matrix.T) / 2)
+            if not np.allclose(matrix, matrix.T):
+                raise np.linalg.LinAlgError
         except np.linalg.LinAlgError:
             raise ValueError(f"precision is no positive definite matrix of {WIDTH} x {WIDTH}") from None
         return rows
