@@ -50,7 +50,7 @@ async def test_edges_of_a_verifier_that_stops_go_on_at_the_other_one(tmp_path: P
 
 
 async def test_the_running_pass_gives_its_tokens_before_the_stream_ends(tmp_path: Path) -> None:
-    async with mortal_verifiers(tmp_path, 1, pass_ms=500) as (verifier,):
+    async with mortal_verifiers(tmp_path, 1, pass_ms=1500) as (verifier,):
         client = VerifierClient(verifier.address, own_connection=True)
         link = client.open_stream()
         await link.send(REQUEST)
@@ -125,7 +125,7 @@ async def test_a_pass_that_does_not_end_is_not_waited_for(tmp_path: Path) -> Non
 
 
 async def test_an_answer_that_ends_with_the_last_pass_is_complete(tmp_path: Path) -> None:
-    async with mortal_verifiers(tmp_path, 1, pass_ms=500) as (verifier,):
+    async with mortal_verifiers(tmp_path, 1, pass_ms=1500) as (verifier,):
         client = VerifierClient(verifier.address, own_connection=True)
         link = client.open_stream()
         await link.send(Open(prompt_ids=REQUEST.prompt_ids, sampling=LONG, seed=5, max_tokens=1))

@@ -37,7 +37,7 @@ class GrpcVerifiers:
         cls, clients: Sequence[VerifierClient], *, may_be_away: bool = False
     ) -> AsyncIterator[GrpcVerifiers]:
         """The first of `clients` that answers is the current one. Closes all of them in the end. If they `may_be_away`,
-        what the first one said at another time will do.
+        what one of them said at another time will do.
 
         Raises what the last one says if none answers.
         """
