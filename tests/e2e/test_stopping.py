@@ -50,7 +50,7 @@ async def test_edges_of_a_verifier_that_stops_go_on_at_the_other_one(tmp_path: P
 
 
 async def test_the_running_pass_gives_its_tokens_before_the_stream_ends(tmp_path: Path) -> None:
-    async with mortal_verifiers(tmp_path, 1, pass_ms=1500) as (verifier,):
+    async with mortal_verifiers(tmp_path, 1, pass_ms=500) as (verifier,):
         client = VerifierClient(verifier.address, own_connection=True)
         link = client.open_stream()
         await link.send(REQUEST)
@@ -63,7 +63,9 @@ async def test_the_running_pass_gives_its_tokens_before_the_stream_ends(tmp_path
         said = []
         while (message := await link.receive()) is not None:
             said.append(message)
-        assert [type(message) for message in said] == [GoAway, Commit], "no further pass begins"
+        kinds = [type(message) for message in said]
+        # The commit of the pass before may still be on its way when the next one begins.
+        assert kinds[kinds.index(GoAway) :] == [GoAway, Commit], "no further pass begins"
         with contextlib.suppress(Exception):
             await link.close()
         await client.close()
@@ -125,12 +127,15 @@ async def test_a_pass_that_does_not_end_is_not_waited_for(tmp_path: Path) -> Non
 
 
 async def test_an_answer_that_ends_with_the_last_pass_is_complete(tmp_path: Path) -> None:
-    async with mortal_verifiers(tmp_path, 1, pass_ms=1500) as (verifier,):
+    async with mortal_verifiers(tmp_path, 1, pass_ms=500) as (verifier,):
         client = VerifierClient(verifier.address, own_connection=True)
         link = client.open_stream()
         await link.send(Open(prompt_ids=REQUEST.prompt_ids, sampling=LONG, seed=5, max_tokens=1))
+        assert isinstance(await link.receive(), Opened)
+        # The prompt's pass began without the edge's leave to decode, so it gives no token.
+        await verifier.until(lambda: verifier.passes == 1 and not verifier.is_in_pass)
         await link.send(Grow(1, 0, run_to=1))
-        await verifier.until(lambda: verifier.is_in_pass)
+        await verifier.until(lambda: verifier.passes == 2)
         verifier.send(signal.SIGTERM)
         said = []
         while (message := await link.receive()) is not None:
@@ -138,6 +143,6 @@ async def test_an_answer_that_ends_with_the_last_pass_is_complete(tmp_path: Path
             if said[-1] is Finished:
                 break
         await link.close()
-        assert said == [Opened, GoAway, Commit, Finished]
+        assert said == [GoAway, Commit, Finished]
         await client.close()
         assert await verifier.ended() == 0
