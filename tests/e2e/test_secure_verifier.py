@@ -219,7 +219,8 @@ def test_a_verifier_is_not_started_with_files_that_do_not_fit(
         (["--tls"], "--verifier"),
         (["--token-file", "x"], "--verifier"),
         (["--tls", "--tls-cert", "x.pem", "--verifier", "localhost:1"], "key"),
-        (["--token-file", "TOKEN", "--verifier", "192.0.2.1:7071"], "TLS"),
+        (["--token-file", "TOKEN", "--plaintext", "--verifier", "192.0.2.1:7071"], "TLS"),
+        (["--verifier", "192.0.2.1:7071"], "--plaintext"),
     ],
 )
 def test_options_that_lack_another_are_usage_errors(tmp_path: Path, arguments: list[str], named: str) -> None:
