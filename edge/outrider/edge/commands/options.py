@@ -174,7 +174,6 @@ class VerifierOptions:
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The bearer token for a verifier that asks.")
     ] = None
-
     plaintext: Annotated[
         bool, typer.Option("--plaintext", help="Without TLS even to another machine: all on the way may read along.")
     ] = False

@@ -44,7 +44,7 @@ class Terminal:
         if chunk.retract is not None:
             self._text = self._text[: chunk.retract.text_length]
             line = self._text.rpartition("\n")[2][-_SHOWN_AGAIN:]
-            taken = f"[the verifier differs: the last {len(chunk.retract.withdrawn)} characters are withdrawn]"
+            taken = f"[the last {len(chunk.retract.withdrawn)} characters, which nobody had verified, are withdrawn]"
             self._stream.write(f"\n{_DIM}{taken}{_PLAIN}\n{line}")
         self._text += chunk.text
         is_dim = chunk.origin is Origin.UNVERIFIED and chunk.text
