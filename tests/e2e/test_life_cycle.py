@@ -173,7 +173,7 @@ def test_it_works_in_loops_one_after_the_other_in_threads_and_in_a_forked_child(
 import asyncio, multiprocessing, threading
 from outrider.edge import Agent, Sampling, private_verifier
 async def main():
-    async with private_verifier(["--target", "tiny"]) as address, Agent.connect(address, "tiny:0.5", control="fixed") as one:
+    async with private_verifier(["--target", "tiny"]) as here, Agent.connect(here, "tiny:0.5", control="fixed") as one:
         return (await one.answer("hi", Sampling(max_tokens=20))).token_ids
 answers = [asyncio.run(main()), asyncio.run(main())]
 threads = [threading.Thread(target=lambda: answers.append(asyncio.run(main()))) for _ in range(2)]
