@@ -278,7 +278,8 @@ def _error(status: _Status, address: str) -> OutriderError:
     if reason is not None:
         text = f"The verifier at {address} says: {status.details}"
         return OutriderError(reason, text, from_peer=True, retry_after_s=retry_after_s)
-    return OutriderError(_reason_of_code(status), f"{address}: {status.code.name}: {status.details}")
+    details = (status.details or "").rstrip(".")
+    return OutriderError(_reason_of_code(status), f"{address}: {status.code.name}: {details}.")
 
 
 def _reason_of_code(status: _Status) -> Reason:
