@@ -91,13 +91,13 @@ async def test_a_command_whose_verifier_does_not_come_back_says_what_is_not_veri
         await verifier.kill()
         answer = await said(asked)
         unverified = answer["unverified_tokens"]
-        assert (answer["finish_reason"], answer["tokens"]) == ("length", 100)
+        assert (answer["finish_reason"], answer["tokens"], answer["verified"]) == ("length", 100, False)
         assert 0 < unverified < 100
         assert answer["token_ids"][:-unverified] == expected[: 100 - unverified]
         assert answer["token_ids"] != expected, "its drafter is wrong now and then"
         await verifier.start()
         resumed = await said(await outrider("ask", "--resume", answer["resume"], "--json", "--drafter", "none", *where))
-        assert (resumed["token_ids"], resumed["unverified_tokens"]) == (expected, 0)
+        assert (resumed["token_ids"], resumed["unverified_tokens"], resumed["verified"]) == (expected, 0, True)
 
 
 async def test_an_agent_that_has_reached_its_verifier_once_may_begin_without(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from outrider.edge.alone import ALONE_AFTER_S
 from outrider.edge.recovery import Patience
 from outrider.harness.faults.check import check
-from outrider.harness.faults.schedule import AnswerPlan, Fault, Kind, Schedule
+from outrider.harness.faults.schedule import AnswerPlan, Fault, Kind, Schedule, make_schedule
 from outrider.harness.faults.world import Report, play
 from outrider.harness.links import LinkProfile
 from outrider.harness.tiny_answers import target_alone
@@ -124,6 +124,14 @@ def test_a_stop_id_ends_it_too() -> None:
     outcome = checked(schedule_of(plan, lasts_s=None)).outcomes[0]
     assert (outcome.finish, outcome.shown) == (FinishReason.STOP, whole[:-1])
     assert outcome.unverified > 0
+
+
+def test_an_end_that_is_all_the_drafter_said_is_no_verified_one() -> None:
+    """It says a stop id and nothing before: no token shows that nobody has verified the answer."""
+    schedule = make_schedule(22103)
+    checked(schedule)
+    outcome = play(schedule).outcomes[0]
+    assert (outcome.shown, outcome.unverified, outcome.is_unverified) == ((), 0, True)
 
 
 @pytest.mark.parametrize("change", [{"falls_back": False}, {"deviations": (), "has_lookup": True}])

@@ -305,6 +305,7 @@ class Agent:
         return {
             "prompt_tokens": len(request.prompt_ids),
             **answer.stats.report(len(assembler.token_ids), assembler.drafted_count),
+            "verified": not answer.is_unverified,
             "unverified_tokens": assembler.unverified_count,
             "retractions": [{"position": r.text_length, "withdrawn": r.withdrawn} for r in assembler.retracts],
             "seed": request.seed,

@@ -118,7 +118,9 @@ async def _print(chunks: AsyncGenerator[Chunk, None], as_json: bool) -> Result:
     if paper is not None:
         paper.end()
     if result.handle is not None:
-        logger.warning("the last %d tokens are the drafter's alone", result.stats["unverified_tokens"])
+        count = result.stats["unverified_tokens"]
+        what = f"the last {count} tokens are" if count else "that it ends here is"
+        logger.warning("%s the drafter's alone", what)
         path = await _keep(result.handle)
         if path is not None:
             result.stats["resume"] = str(path)

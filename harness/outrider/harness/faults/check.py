@@ -40,7 +40,7 @@ def check(schedule: Schedule, report: Report) -> None:
             assert not outcome.unverified, f"answer {index} broke off and does not take back what nobody has verified"
             allowed = _allowed(schedule, report, index)
             assert outcome.reason in allowed, f"answer {index}: {outcome.reason.value} after {length} of {len(whole)}"
-        elif outcome.unverified:
+        elif outcome.is_unverified:
             assert plan.falls_back and schedule.has(Kind.CUT, Kind.KILL, Kind.DRAIN), f"answer {index} is unverified"
         elif plan.leave_after is None or length < plan.leave_after:
             assert length == len(whole), f"answer {index} ended well after {length} of {len(whole)} tokens"

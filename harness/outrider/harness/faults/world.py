@@ -34,7 +34,7 @@ RIVAL_LINK = LinkProfile.of_rtt(10)
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How an answer ended: its committed `tokens`, and the ids that were `shown` to its user, of which nobody has
-    verified the last `unverified`.
+    verified the last `unverified`, nor its end if it `is_unverified`.
     """
 
     tokens: tuple[int, ...]
@@ -43,6 +43,7 @@ class Outcome:
     streams: int
     shown: tuple[int, ...]
     unverified: int
+    is_unverified: bool
 
 
 @dataclass(slots=True)
@@ -124,6 +125,7 @@ class _Play:
             answer.stats.streams,
             tuple(reader.shown),
             reader.unverified_count,
+            answer.is_unverified,
         )
 
     async def _happen(self, fault: Fault) -> None:
@@ -171,9 +173,9 @@ class _Play:
             return
         known = list(answer.tree.committed)
         resume = Resume(answer.session_id, attempt, length, text_hash)
-        tokens, has_won = await self._stream(replica, resume, length, fault.lasts_s or 0.0)
-        assert not (has_won and fault.is_wrong), "a session was resumed with another text"
-        if has_won:
+        tokens, is_let_in = await self._stream(replica, resume, length, fault.lasts_s or 0.0)
+        assert not (is_let_in and fault.is_wrong), "a session was resumed with another text"
+        if is_let_in is not False:
             self._report.rival_wins.add(fault.answer)
         self._report.rivals.append((fault.answer, (*known, *tokens)))
 
@@ -186,25 +188,29 @@ class _Play:
 
     async def _stream(
         self, replica: Replica, first: Open | Resume, length: int, seconds: float
-    ) -> tuple[list[int], bool]:
-        """What a second stream hears that never guesses, and whether it was let in."""
+    ) -> tuple[list[int], bool | None]:
+        """What a second stream hears that never guesses, and whether it was let in; None if it was never told."""
         link = replica.port.connect(RIVAL_LINK, 0)
         tokens: list[int] = []
-        is_open = False
+        is_let_in: bool | None = None
         try:
             await link.send(first)
             await link.send(Grow(1, length, run_to=1000))
-            with contextlib.suppress(OutriderError, TimeoutError):
-                async with asyncio.timeout(0.05 + seconds):
-                    while (message := await link.receive()) is not None:
-                        if isinstance(message, Opened):
-                            is_open = True
-                            tokens += message.missing_ids
-                        elif isinstance(message, Commit):
-                            tokens += message.tokens
+            async with asyncio.timeout(0.05 + seconds):
+                while (message := await link.receive()) is not None:
+                    if isinstance(message, Opened):
+                        is_let_in = True
+                        tokens += message.missing_ids
+                    elif isinstance(message, Commit):
+                        tokens += message.tokens
+        except TimeoutError:
+            pass
+        except OutriderError as error:
+            if is_let_in is None and error.from_peer:
+                is_let_in = False
         finally:
             await link.close()
-        return tokens, is_open
+        return tokens, is_let_in
 
 
 class _Reader:
