@@ -10,9 +10,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from outrider.shared.access import Access, is_loopback, split_address
+from outrider.shared.access import Access, check_address, is_loopback
 from outrider.shared.convert import info_from_pb
-from outrider.shared.errors import OutriderError, Reason
 from outrider.v1 import verifier_pb2 as pb
 from outrider.v1 import verifier_pb2_grpc as pb_grpc
 
@@ -57,11 +56,8 @@ async def check_verifier(address: str, access: Access, tls_name: str | None = No
     """Ask for health, and then for what is served. `tls_name` is the name to expect in the certificate, if it is
     another one than the address's. Raises USAGE for what is no address, and for a token that others could read.
     """
-    host, port = split_address(address)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise OutriderError(Reason.USAGE, f"--check {address!r}: expected HOST:PORT.")
-    if access.token and access.credentials is None and not is_loopback(address):
-        raise OutriderError(Reason.USAGE, f"a token goes to {address} over TLS only.")
+    check_address("--check", address)
+    access.check_way(address)
     options: list[tuple[str, Any]] = [
         ("grpc.enable_http_proxy", 0 if is_loopback(address) else 1),
         ("grpc.enable_retries", 0),

@@ -79,7 +79,7 @@ class Verifier:
         self._dead = asyncio.Event()
         self._slot_freed = asyncio.Event()
         self._is_draining = False
-        self._target_digest = self.info().target_digest
+        self._info = self._describe()
         self._streams = 0
         self._quiet = asyncio.Event()
 
@@ -153,7 +153,10 @@ class Verifier:
         return self._target.tokenizer_asset
 
     def info(self) -> VerifierInfo:
-        """What this verifier serves and where its limits are."""
+        """What this verifier serves and where its limits are; always the same."""
+        return self._info
+
+    def _describe(self) -> VerifierInfo:
         spec = self._target.spec
         return VerifierInfo(
             model=spec.model,
@@ -292,7 +295,7 @@ class Verifier:
 
     async def _open(self, request: Open, principal: Principal) -> tuple[Session, Outbox]:
         self._check_serving()
-        if request.target_digest not in ("", self._target_digest):
+        if request.target_digest not in ("", self._info.target_digest):
             raise OutriderError(Reason.TARGET_DIFFERS, f"{self._target.spec.model} is served here; ask GetInfo again.")
         end = check_open(request, self._target.vocabulary, self._target.spec.context_length)
         await self._wait_for_ending_session()

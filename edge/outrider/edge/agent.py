@@ -79,7 +79,7 @@ class Agent:
         drafter: str = DEFAULT_DRAFTER,
         *,
         patience_s: float = Patience().limit_s,
-        fallback: str = "stop",
+        fallback: str = FALLBACKS[0],
         experiment: Experiment | None = None,
         state: Path | str | None = None,
         tls: Tls | None = None,
@@ -280,11 +280,10 @@ class Agent:
             has_begun = bool(answer.tree.committed or assembler.token_ids)
             if isinstance(error, AnswerInterrupted) or not (has_begun or error.reason in _INTERRUPTING):
                 raise
-            handle = ResumeHandle.of(request, tuple(answer.tree.committed), self.info)
             for chunk in assembler.take_back():
                 yield chunk
             partial = self._result(answer, assembler, request, arm, INTERRUPTED)
-            raise AnswerInterrupted(error, handle, partial) from error
+            raise AnswerInterrupted(error, self._handle(answer, request), partial) from error
         reason = FinishReason.STOP if assembler.stopped else answer.finish_reason or FinishReason.CANCELLED
         yield Chunk("", [], Origin.CLOUD, self._result(answer, assembler, request, arm, reason.value))
 
@@ -298,8 +297,11 @@ class Agent:
             committed_ids=list(answer.tree.committed),
             gaps=answer.gaps,
             profile=answer.stats.profile,
-            handle=ResumeHandle.of(request, tuple(answer.tree.committed), self.info) if answer.is_unverified else None,
+            handle=self._handle(answer, request) if answer.is_unverified else None,
         )
+
+    def _handle(self, answer: Answer, request: Open) -> ResumeHandle:
+        return ResumeHandle.of(request, tuple(answer.tree.committed), self.info)
 
     def _report(self, answer: Answer, assembler: ChunkAssembler, request: Open, arm: Arm) -> dict[str, object]:
         return {

@@ -135,17 +135,18 @@ class Answer:
                     raise
                 if self._is_complete():
                     # Only the word that it has finished is lost. Nothing is left to ask for anywhere.
-                    is_stopped = self.tree.committed[-1] in self._setup.stop_ids
-                    self.finish_reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
-                    return None
+                    return self._finish_untold(self.tree.committed[-1] in self._setup.stop_ids)
                 try:
                     await self._reconnect(self._recovery, error)
                 except OutriderError:
                     if self._alone is None or not self._alone.is_complete(self._end):
                         raise
                     self.is_unverified = True
-                    self.finish_reason = FinishReason.STOP if self._alone.is_at_stop else FinishReason.LENGTH
-                    return None
+                    return self._finish_untold(self._alone.is_at_stop)
+
+    def _finish_untold(self, is_stopped: bool) -> None:
+        """The answer is complete, though no verifier says so."""
+        self.finish_reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
 
     async def _follow_stream(self) -> None:
         while True:

@@ -57,8 +57,7 @@ class VerifierClient:
         """
         self.address = address
         access = access or Access()
-        if access.token and access.credentials is None and not is_loopback(address):
-            raise OutriderError(Reason.USAGE, f"a token goes to {address} over TLS only.")
+        access.check_way(address)
         self._access = access
         self._own_connection = own_connection
         self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else None

@@ -36,11 +36,23 @@ class Access:
     credentials: grpc.ChannelCredentials | None = None
     token: str = field(default="", repr=False)
 
+    def check_way(self, address: str) -> None:
+        """Raise USAGE for a token that others could read on its way to HOST:PORT."""
+        if self.token and self.credentials is None and not is_loopback(address):
+            raise OutriderError(Reason.USAGE, f"a token goes to {address} over TLS only.")
+
 
 def split_address(address: str) -> tuple[str, str]:
     """Host and port of HOST:PORT; an IPv6 host comes without its brackets."""
     host, _, port = address.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), port
+
+
+def check_address(option: str, address: str) -> None:
+    """Raise USAGE, which names `option`, for what is not HOST:PORT."""
+    host, port = split_address(address)
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise OutriderError(Reason.USAGE, f"{option} {address!r}: expected HOST:PORT.")
 
 
 def is_loopback(address: str) -> bool:

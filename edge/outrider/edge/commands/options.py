@@ -22,7 +22,7 @@ from outrider.edge.experiment import PLAIN, Experiment, parse_arm
 from outrider.edge.guesses.draft_temperature import AUTO, KL, LEAST, MOST
 from outrider.edge.private_verifier import private_verifier
 from outrider.edge.recovery import Patience
-from outrider.shared.access import Tls
+from outrider.shared.access import Tls, check_address
 from outrider.shared.errors import OutriderError, Reason
 from outrider.shared.sampling.options import Sampling, make_sampling
 
@@ -214,7 +214,7 @@ class VerifierOptions:
             if arguments:
                 raise OutriderError(Reason.USAGE, f"{arguments[0]} is for a private verifier, not for --verifier.")
             for address in self.verifier.split(","):
-                check_address(address)
+                check_address("--verifier", address)
             yield self.verifier
             return
         async with private_verifier([*arguments, "--max-sessions", "2"]) as address:
@@ -236,13 +236,6 @@ def connect(
     """An agent for the verifier at `address`, which is the one that `verifier` means."""
     how = dataclasses.asdict(drafting.make()) | verifier.access()
     return Agent.connect(address.split(","), experiment=experiment, state=drafting.state, **how)
-
-
-def check_address(address: str) -> None:
-    """Raise USAGE for what is not HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise OutriderError(Reason.USAGE, f"--verifier {address!r}: expected HOST:PORT.")
 
 
 def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
